@@ -38,7 +38,7 @@ struct ChangeWaiters {
 /// A receiver of announcements from now on. A clone starts at the position of the original.
 #[derive(Debug)]
 pub struct ChangeReceiver {
-    board: Arc<ChangeBroadcast>,
+    broadcast: Arc<ChangeBroadcast>,
     seen: u64,
     slot: Option<usize>,
 }
@@ -56,7 +56,7 @@ impl ChangeBroadcast {
 
     pub(super) fn watch(self: &Arc<Self>) -> ChangeReceiver {
         ChangeReceiver {
-            board: self.clone(),
+            broadcast: self.clone(),
             seen: self.epoch.load(Ordering::Acquire),
             slot: None,
         }
@@ -95,19 +95,19 @@ impl ChangeReceiver {
     }
 
     fn look(&mut self) -> Option<ListChange> {
-        let epoch = self.board.epoch.load(Ordering::Acquire);
+        let epoch = self.broadcast.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
             self.seen = epoch;
             return Some(ListChange::Changed);
         }
-        self.board
+        self.broadcast
             .gone
             .load(Ordering::Acquire)
             .then_some(ListChange::EndpointGone)
     }
 
     fn register(&mut self, waker: &Waker) {
-        let mut waiters = self.board.waiters.lock();
+        let mut waiters = self.broadcast.waiters.lock();
         let slot = *self.slot.get_or_insert_with(|| waiters.take_slot());
         match &mut waiters.slots[slot] {
             Some(known) => known.clone_from(waker),
@@ -128,7 +128,7 @@ impl ChangeWaiters {
 impl Clone for ChangeReceiver {
     fn clone(&self) -> Self {
         Self {
-            board: self.board.clone(),
+            broadcast: self.broadcast.clone(),
             seen: self.seen,
             slot: None,
         }
@@ -138,7 +138,7 @@ impl Clone for ChangeReceiver {
 impl Drop for ChangeReceiver {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            let mut waiters = self.board.waiters.lock();
+            let mut waiters = self.broadcast.waiters.lock();
             waiters.slots[slot] = None;
             waiters.free.push(slot);
         }
@@ -163,20 +163,20 @@ mod tests {
     // Proves D11.
     #[test]
     fn many_announcements_are_one_change_and_the_last_is_seen() {
-        let board = Arc::new(ChangeBroadcast::default());
+        let broadcast = Arc::new(ChangeBroadcast::default());
         let woken = Arc::new(CountingWaker::default());
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut one = board.watch();
+        let mut one = broadcast.watch();
         assert_eq!(one.poll_changed(&mut cx), Poll::Pending);
         assert_eq!(one.poll_changed(&mut cx), Poll::Pending);
-        (0..5).for_each(|_| board.announce());
+        (0..5).for_each(|_| broadcast.announce());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         let mut two = one.clone();
         assert_eq!(one.poll_changed(&mut cx), Poll::Ready(ListChange::Changed));
         assert_eq!(one.poll_changed(&mut cx), Poll::Pending);
         assert_eq!(two.poll_changed(&mut cx), Poll::Ready(ListChange::Changed));
-        board.close();
+        broadcast.close();
         assert_eq!(
             one.poll_changed(&mut cx),
             Poll::Ready(ListChange::EndpointGone)
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn a_waiting_stream_is_small_and_gives_its_slot_back() {
         assert!(size_of::<ChangeReceiver>() + size_of::<Option<Waker>>() + size_of::<usize>() < 64);
-        let board = Arc::new(ChangeBroadcast::default());
+        let broadcast = Arc::new(ChangeBroadcast::default());
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..1000 {
-            let mut changes = board.watch();
+            let mut changes = broadcast.watch();
             assert!(changes.poll_changed(&mut cx).is_pending());
         }
-        assert_eq!(board.waiters.lock().slots.len(), 1);
-        assert_eq!(board.watchers(), 0);
+        assert_eq!(broadcast.waiters.lock().slots.len(), 1);
+        assert_eq!(broadcast.watchers(), 0);
     }
 }

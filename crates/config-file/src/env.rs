@@ -33,7 +33,7 @@ pub struct ReferenceValues {
 pub fn fill_in(
     node: &mut ConfigNode,
     environment: Environment<'_>,
-    surroundings: &ReferenceValues,
+    values: &ReferenceValues,
     report: &mut ConfigReport,
 ) -> SecretFiles {
     let files = RefCell::new(SecretFiles::default());
@@ -42,13 +42,13 @@ pub fn fill_in(
             .borrow_mut()
             .get(file)
             .map_err(|why| ReferenceError::File(file.to_owned(), why)),
-        EnvReference::Input(id) => surroundings
+        EnvReference::Input(id) => values
             .answers
             .get(id)
             .cloned()
             .unwrap_or_else(|| Err(ReferenceError::NoInput(id.to_owned()))),
-        EnvReference::Workspace => workspace(environment, surroundings),
-        EnvReference::WorkspaceName => workspace(environment, surroundings).map(|folder| {
+        EnvReference::Workspace => workspace(environment, values),
+        EnvReference::WorkspaceName => workspace(environment, values).map(|folder| {
             FilePath::new(&folder)
                 .file_name()
                 .unwrap_or_default()
@@ -67,10 +67,10 @@ pub fn fill_in(
 
 fn workspace(
     environment: Environment<'_>,
-    surroundings: &ReferenceValues,
+    values: &ReferenceValues,
 ) -> Result<String, ReferenceError> {
     let project = || {
-        surroundings
+        values
             .project
             .as_ref()
             .and_then(|folder| folder.to_str())

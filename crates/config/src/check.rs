@@ -206,7 +206,7 @@ pub(crate) fn check_team_file(
     raw: RawTeamFile,
     grant: &TeamGrant,
     defaults: &ConfigDefaults,
-    standing: &ConfigPart,
+    earlier: &ConfigPart,
     report: &mut ConfigReport,
 ) -> ConfigPart {
     let mut part = ConfigPart {
@@ -214,7 +214,7 @@ pub(crate) fn check_team_file(
         ..ConfigPart::default()
     };
     let mut judged = ConfigReport::default();
-    teams_check::check_rights(&raw, grant, defaults, standing, &mut judged);
+    teams_check::check_rights(&raw, grant, defaults, earlier, &mut judged);
     let refused = judged.has_errors();
     report.append(judged);
     if refused {
@@ -224,19 +224,19 @@ pub(crate) fn check_team_file(
     upstreams_check::check(
         raw.upstreams,
         defaults,
-        &standing.upstreams,
+        &earlier.upstreams,
         &mut part,
         report,
     );
     mcp_servers_check::check(
         raw.mcp_servers,
         defaults,
-        &standing.upstreams,
+        &earlier.upstreams,
         &mut part,
         report,
     );
     if let Some(endpoints) = raw.endpoints {
-        endpoints_check::check(endpoints, defaults, standing, &mut part, report);
+        endpoints_check::check(endpoints, defaults, earlier, &mut part, report);
     }
     part
 }

@@ -360,11 +360,11 @@ impl<'a> ConfigLoader<'a> {
             entered: &mut self.entered,
         };
         let answers = foreign::answers(&adopted.inputs, tree, &mut sources, adoption);
-        let surroundings = ReferenceValues {
+        let values = ReferenceValues {
             project: place.project.clone(),
             answers,
         };
-        self.secrets = fill_in(tree, self.environment, &surroundings, report);
+        self.secrets = fill_in(tree, self.environment, &values, report);
         let env_files = foreign::env_file::read_all(tree, &place.folder, adoption);
         (adopted.aliases, env_files)
     }
@@ -383,7 +383,7 @@ impl<'a> ConfigLoader<'a> {
         for file in files {
             let (upstreams, endpoints) =
                 (main.config.upstreams.clone(), main.config.endpoints.clone());
-            let standing = ConfigPart {
+            let earlier = ConfigPart {
                 upstreams,
                 endpoints,
                 ..ConfigPart::default()
@@ -400,7 +400,7 @@ impl<'a> ConfigLoader<'a> {
                         grant: &grant,
                     },
                     main,
-                    &standing,
+                    &earlier,
                     &mut own,
                 ),
                 Err(problem) => {
@@ -424,7 +424,7 @@ impl<'a> ConfigLoader<'a> {
                     text,
                     grant: &grant,
                 };
-                self.check_team(&last, main, &standing, &mut ConfigReport::default())
+                self.check_team(&last, main, &earlier, &mut ConfigReport::default())
                     .ok()
             });
             let lost = match (weaker, &before, &part) {
@@ -516,7 +516,7 @@ impl<'a> ConfigLoader<'a> {
         &self,
         file: &TeamText<'_>,
         main: &MainConfig,
-        standing: &ConfigPart,
+        earlier: &ConfigPart,
         report: &mut ConfigReport,
     ) -> Result<ConfigPart, ReadFiles> {
         let TeamText { file, text, grant } = file;
@@ -546,7 +546,7 @@ impl<'a> ConfigLoader<'a> {
         };
         fill_in_granted(&mut tree, &granted, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
-        let part = check::check_team_file(raw, grant, &main.defaults, standing, report);
+        let part = check::check_team_file(raw, grant, &main.defaults, earlier, report);
         // Lines are known here. The caller adds the file's name.
         report.set_lines(|path| tree.line_of(path));
         if report.has_errors() {

@@ -181,7 +181,7 @@ pub trait Upstream: Send + Sync {
 
     /// Notifies of a change of client sessions: state that is held for one of them alone is
     /// updated. Many may end at once.
-    fn notify_sessions(&self, _sessions: &HashSet<SessionKey>, _news: ClientSessionChange) {}
+    fn notify_sessions(&self, _sessions: &HashSet<SessionKey>, _change: ClientSessionChange) {}
 
     /// Describes the open sessions and child processes, for the process that takes this one's
     /// place. From now on the other process ends them; calls that run here go on.

@@ -122,9 +122,9 @@ impl<'a> ConfigFollower<'a> {
             Some(Strictness::NoWeaker) | None => self.loader.load(),
         };
         self.watch();
-        let news = outcome.report != self.last_report;
+        let is_new = outcome.report != self.last_report;
         // An order gets an answer, also the second one with the same errors.
-        let is_answered = news || (strictness.is_some() && outcome.config.is_none());
+        let is_answered = is_new || (strictness.is_some() && outcome.config.is_none());
         if is_answered {
             log_report(&outcome.report);
             self.last_report = outcome.report;
@@ -147,7 +147,7 @@ impl<'a> ConfigFollower<'a> {
                     weir.record_unchanged_config(&config);
                     self.applied = config;
                 }
-                if was_refused || is_rewritten || news {
+                if was_refused || is_rewritten || is_new {
                     tracing::info!("config unchanged");
                 }
             }

@@ -278,7 +278,7 @@ impl ServingGateway<'_> {
 
 /// The previous process, until it has ended.
 struct PreviousProcess {
-    parting: Option<DrainingPredecessor>,
+    draining: Option<DrainingPredecessor>,
     auditing: Arc<AuditService>,
     ended: CancellationToken,
 }
@@ -288,11 +288,11 @@ impl PreviousProcess {
     fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
         let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
         let state = sessions_move.then(|| weir.session_state());
-        let parting = match predecessor
+        let draining = match predecessor
             .map(|predecessor| predecessor.report_serving(state))
             .transpose()
         {
-            Ok(parting) => parting,
+            Ok(draining) => draining,
             Err(error) => {
                 tracing::warn!(%error, "graceful restart: previous process gone");
                 weir.stop_awaiting_predecessor();
@@ -300,11 +300,11 @@ impl PreviousProcess {
                 None
             }
         };
-        if parting.is_some() {
+        if draining.is_some() {
             weir.set_predecessor(ended.clone());
         }
         Self {
-            parting,
+            draining,
             auditing,
             ended,
         }
@@ -312,11 +312,11 @@ impl PreviousProcess {
 
     /// Waits for the previous process's end and audits it. Cancel safe.
     async fn wait_for_end(&mut self) {
-        let Some(parting) = &mut self.parting else {
+        let Some(draining) = &mut self.draining else {
             return std::future::pending().await;
         };
-        let last = parting.wait_for_end().await;
-        self.parting = None;
+        let last = draining.wait_for_end().await;
+        self.draining = None;
         self.auditing.record_predecessor_end(last);
         self.ended.cancel();
     }
@@ -353,8 +353,8 @@ async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
 }
 
 /// Notifies systemd, if it listens.
-fn notify_systemd(news: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(news) {
+fn notify_systemd(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "systemd notification failed");
     }
 }

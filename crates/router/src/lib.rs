@@ -34,7 +34,7 @@ pub use admit::Gates;
 pub use call_repeats::CallRepeats;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames, UpstreamTask};
-pub use tasks::TaskNews;
+pub use tasks::TaskChanges;
 pub use tasks::TaskRequests;
 pub use tasks::poll_backoff::PollBackoff;
 pub use tasks::{TaskHolders, silent_holder};

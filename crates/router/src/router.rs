@@ -211,12 +211,12 @@ impl Router {
     }
 
     /// Notifies the upstreams of a change of client sessions.
-    pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+    pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, change: ClientSessionChange) {
         self.catalog
             .upstreams_with_sessions()
             .iter()
-            .for_each(|upstream| upstream.notify_sessions(sessions, news));
-        if news.is_end() {
+            .for_each(|upstream| upstream.notify_sessions(sessions, change));
+        if change.is_end() {
             self.catalog.end_sessions(sessions);
         }
     }

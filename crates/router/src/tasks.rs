@@ -38,7 +38,7 @@ use super::reply_transform::ReplyTransform;
 use crate::own_request::own_request;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
-pub use shared_polls::TaskNews;
+pub use shared_polls::TaskChanges;
 pub use task_holders::{TaskHolders, silent_holder};
 use task_states::{
     StateForm, failure_for_client, is_over, is_refusal, state_for_client, whole_result, without_id,
@@ -142,11 +142,11 @@ impl TaskRequests {
         self.request_state(call, StateForm::OfClient).await
     }
 
-    /// The news of the task of this name from now on, for a client that follows it.
+    /// The changes of the task of this name from now on, for a client that follows it.
     #[must_use]
-    pub fn task_news(&self, call: &Authenticated<Arc<Call>>, name: &str) -> TaskNews {
+    pub fn task_changes(&self, call: &Authenticated<Arc<Call>>, name: &str) -> TaskChanges {
         let (principal, endpoint) = (call.principal().clone(), call.inner().endpoint.clone());
-        TaskNews::of(self.polls.join((principal, endpoint, name.into())))
+        TaskChanges::of(self.polls.join((principal, endpoint, name.into())))
     }
 
     /// Makes a request about a task, and returns a state in this form. A task that is unknown here

@@ -351,9 +351,9 @@ impl Upstream for SimUpstream {
         CapabilityClass::BASE
     }
 
-    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, change: ClientSessionChange) {
         if self.child.is_some()
-            && news.is_end()
+            && change.is_end()
             && let Some(principal) = self.server.find_early_end(sessions)
         {
             let text = format!("the child hears that the session of {principal} ended");

@@ -47,7 +47,7 @@ frame_kinds! {
     /// The request for the progress of a task.
     TaskProgress = b'p',
     /// News of client sessions.
-    SessionNews = b'n',
+    SessionChange = b'n',
     /// The answer to a question.
     Answer = b'A',
     /// A progress report of the client about a question.

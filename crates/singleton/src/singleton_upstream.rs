@@ -36,7 +36,7 @@ use crate::remote_record::RemoteRecord;
 use crate::remote_watch::RemoteUpdates;
 use crate::singleton_lease::SingletonLease;
 use crate::singleton_ports::SingletonPorts;
-use crate::stream_form::news_frame;
+use crate::stream_form::session_change_frame;
 
 /// The time between two looks at the calls that still run, at the end of this replica.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -198,14 +198,14 @@ impl SingletonUpstream {
         Some(Box::pin(items))
     }
 
-    /// Sends news of client sessions to the replica that runs the upstream. It may miss them: then
+    /// Sends a change of client sessions to the replica that runs the upstream. It may miss it: then
     /// the sessions' state there ends by its own limits.
-    pub(crate) async fn send_news(&self, request: Frame) {
+    pub(crate) async fn send_session_change(&self, request: Frame) {
         let LeaseHolder::Other(owner) = self.lease.view().holder else {
             return;
         };
         if let Ok(mut stream) = self.access.client.open(&owner, &request).await {
-            // It ends once the news are taken.
+            // It ends once the change is taken.
             let _ended = stream.next_frame().await;
         }
     }
@@ -312,20 +312,21 @@ impl Upstream for SingletonUpstream {
         }
     }
 
-    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if news.is_end() {
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, change: ClientSessionChange) {
+        if change.is_end() {
             self.relays.end_sessions(sessions);
         }
         // Sessions that ended at this replica alone may go on at another one, whose calls reach
         // the same child. If they do not, their state at the child ends by its own limits.
-        let Some(frame) = news_frame(sessions, news) else {
+        let Some(frame) = session_change_frame(sessions, change) else {
             return;
         };
-        self.local.notify_sessions(sessions, news);
+        self.local.notify_sessions(sessions, change);
         if self.lease.own_epoch().is_none()
             && let Some(this) = self.shared.upgrade()
         {
-            self.tasks.spawn(async move { this.send_news(frame).await });
+            self.tasks
+                .spawn(async move { this.send_session_change(frame).await });
         }
     }
 

@@ -25,7 +25,7 @@ use crate::serve_watch::{serve_progress, serve_task, serve_updates, serve_watch}
 use crate::singleton_lease::{LeasePorts, SingletonLease};
 use crate::singleton_ports::SingletonPorts;
 use crate::singleton_upstream::SingletonUpstream;
-use crate::stream_form::read_news;
+use crate::stream_form::read_session_change;
 use crate::stream_head::read_stream_headers;
 
 /// The most bytes of the first frame of a stream, before its upstream is known.
@@ -207,9 +207,9 @@ async fn serve_stream_of(
         FrameKind::Updates => serve_updates(local, stream).await,
         FrameKind::FollowTask => serve_task(local, request, stream).await,
         FrameKind::TaskProgress => serve_progress(local, request, stream).await,
-        FrameKind::SessionNews => {
-            if let Ok((sessions, news)) = read_news(request) {
-                local.notify_sessions(&sessions.collect(), news);
+        FrameKind::SessionChange => {
+            if let Ok((sessions, change)) = read_session_change(request) {
+                local.notify_sessions(&sessions.collect(), change);
             }
             Ok(())
         }

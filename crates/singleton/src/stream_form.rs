@@ -16,38 +16,38 @@ pub(crate) struct ProgressForm {
     pub(crate) native: String,
 }
 
-/// News of client sessions.
+/// A change of client sessions.
 #[derive(Debug, Serialize, Deserialize)]
-struct SessionNewsForm {
+struct SessionChangeForm {
     sessions: Vec<[u8; 16]>,
     /// False if the roots of their clients changed, or the level below.
     has_ended: bool,
     /// The level of log messages that their clients asked for. A replica that does not know the
-    /// member takes the news for changed roots, and its server then reads them once more.
+    /// member takes the change for changed roots, and its server then reads them once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     log_level: Option<String>,
 }
 
-/// The frame of news. `None` for a change that concerns this replica alone.
-pub(crate) fn news_frame<'a>(
+/// The frame of a change of client sessions. `None` if it concerns this replica alone.
+pub(crate) fn session_change_frame<'a>(
     sessions: impl IntoIterator<Item = &'a SessionKey>,
-    news: ClientSessionChange,
+    change: ClientSessionChange,
 ) -> Option<Frame> {
-    let log_level = match news {
+    let log_level = match change {
         ClientSessionChange::LogLevel(level) => Some(level.as_str().to_owned()),
         ClientSessionChange::Ended | ClientSessionChange::RootsChanged => None,
         ClientSessionChange::EndedHere => return None,
     };
-    let form = SessionNewsForm {
+    let form = SessionChangeForm {
         sessions: sessions.into_iter().map(|SessionKey(key)| *key).collect(),
-        has_ended: news == ClientSessionChange::Ended,
+        has_ended: change == ClientSessionChange::Ended,
         log_level,
     };
-    Some(Frame::new(FrameKind::SessionNews, &form))
+    Some(Frame::new(FrameKind::SessionChange, &form))
 }
 
-/// The news of a frame.
-pub(crate) fn read_news(
+/// The change of client sessions in a frame.
+pub(crate) fn read_session_change(
     frame: &Frame,
 ) -> Result<
     (
@@ -56,14 +56,14 @@ pub(crate) fn read_news(
     ),
     BadFrame,
 > {
-    let form: SessionNewsForm = frame.facts()?;
+    let form: SessionChangeForm = frame.facts()?;
     let level = form.log_level.as_deref().and_then(LogLevel::parse);
-    let news = match level {
+    let change = match level {
         Some(level) => ClientSessionChange::LogLevel(level),
         None if form.has_ended => ClientSessionChange::Ended,
         None => ClientSessionChange::RootsChanged,
     };
-    Ok((form.sessions.into_iter().map(SessionKey), news))
+    Ok((form.sessions.into_iter().map(SessionKey), change))
 }
 
 #[cfg(test)]
@@ -74,14 +74,14 @@ mod tests {
     #[test]
     fn every_change_of_a_session_comes_back_from_its_frame() {
         let sessions = [SessionKey([7; 16]), SessionKey([9; 16])];
-        for news in [
+        for change in [
             ClientSessionChange::Ended,
             ClientSessionChange::RootsChanged,
             ClientSessionChange::LogLevel(LogLevel::Notice),
         ] {
-            let frame = news_frame(&sessions, news).unwrap();
-            let (read, change) = read_news(&frame).unwrap();
-            assert_eq!(change, news);
+            let frame = session_change_frame(&sessions, change).unwrap();
+            let (read, read_change) = read_session_change(&frame).unwrap();
+            assert_eq!(read_change, change);
             assert!(read.eq(sessions));
         }
     }
@@ -89,6 +89,6 @@ mod tests {
     #[test]
     fn end_at_one_replica_is_no_news_for_the_others() {
         let sessions = [SessionKey([7; 16])];
-        assert!(news_frame(&sessions, ClientSessionChange::EndedHere).is_none());
+        assert!(session_change_frame(&sessions, ClientSessionChange::EndedHere).is_none());
     }
 }

@@ -40,7 +40,7 @@ impl ListChangeCounts {
 #[derive(Debug)]
 pub struct ListChanges {
     label: UpstreamLabel,
-    news: watch::Sender<ListChangeCounts>,
+    counts: watch::Sender<ListChangeCounts>,
 }
 
 impl ListChanges {
@@ -48,7 +48,7 @@ impl ListChanges {
     pub fn new(label: UpstreamLabel) -> Self {
         Self {
             label,
-            news: watch::Sender::default(),
+            counts: watch::Sender::default(),
         }
     }
 
@@ -63,26 +63,26 @@ impl ListChanges {
     /// that weir itself wants the lists to be read again.
     pub fn record(&self, kinds: ListKinds) {
         self.count();
-        self.news.send_modify(|news| news.record(kinds));
+        self.counts.send_modify(|counts| counts.record(kinds));
     }
 
     /// Returns a reader of changes from now on.
     pub fn reader(&self) -> ListChangeReader {
-        ListChangeReader::new(self.news.subscribe())
+        ListChangeReader::new(self.counts.subscribe())
     }
 }
 
 /// A reader of notifications from one point in time on.
 #[derive(Debug)]
 pub struct ListChangeReader {
-    news: watch::Receiver<ListChangeCounts>,
+    counts: watch::Receiver<ListChangeCounts>,
     read: ListChangeCounts,
 }
 
 impl ListChangeReader {
-    fn new(news: watch::Receiver<ListChangeCounts>) -> Self {
-        let read = *news.borrow();
-        Self { news, read }
+    fn new(counts: watch::Receiver<ListChangeCounts>) -> Self {
+        let read = *counts.borrow();
+        Self { counts, read }
     }
 
     /// Waits for the next notification and returns its lists; several in between are one. Cancel
@@ -91,9 +91,9 @@ impl ListChangeReader {
     /// # Errors
     /// The upstream is gone, so that no notification will come.
     pub async fn changed(&mut self) -> Result<ListKinds, RecvError> {
-        self.news.changed().await?;
-        let news = *self.news.borrow_and_update();
-        Ok(news.since(&std::mem::replace(&mut self.read, news)))
+        self.counts.changed().await?;
+        let counts = *self.counts.borrow_and_update();
+        Ok(counts.since(&std::mem::replace(&mut self.read, counts)))
     }
 }
 
@@ -108,15 +108,15 @@ mod tests {
             ListKind::ALL.into_iter().collect(),
         );
         let before = ListChangeCounts::default();
-        let mut news = before;
-        news.record(prompts);
-        news.record(prompts);
-        assert_eq!(news.since(&before), prompts);
-        assert!(news.since(&news).is_empty());
-        let then = news;
-        news.record(ListKinds::default());
-        assert!(news != then && news.since(&then).is_empty());
-        news.record(all);
-        assert_eq!(news.since(&then), all);
+        let mut counts = before;
+        counts.record(prompts);
+        counts.record(prompts);
+        assert_eq!(counts.since(&before), prompts);
+        assert!(counts.since(&counts).is_empty());
+        let then = counts;
+        counts.record(ListKinds::default());
+        assert!(counts != then && counts.since(&then).is_empty());
+        counts.record(all);
+        assert_eq!(counts.since(&then), all);
     }
 }

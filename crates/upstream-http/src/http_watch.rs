@@ -189,8 +189,8 @@ impl ListWatch for HttpWatch {
                         }
                         let seen = self.seen.borrow_and_update();
                         if seen.lost.is_none() {
-                            let news = seen.news;
-                            return Ok(news.since(&std::mem::replace(&mut self.read, news)));
+                            let counts = seen.list_changes;
+                            return Ok(counts.since(&std::mem::replace(&mut self.read, counts)));
                         }
                     }
                     (stream, params) = self.subscription.opened() => {

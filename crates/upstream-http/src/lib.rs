@@ -398,15 +398,19 @@ impl HttpUpstream {
         self.era.second_era.known()?.revision()
     }
 
-    /// Forwards news of client sessions.
-    pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if news == ClientSessionChange::Ended {
+    /// Forwards a change of client sessions.
+    pub fn forward_session_change(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        change: ClientSessionChange,
+    ) {
+        if change == ClientSessionChange::Ended {
             self.era.context.task_holds.end_sessions(sessions);
         }
         if let Some(ServerDialog::Sse(server)) = self.era.dialog.load().as_deref() {
-            server.forward_session_news(sessions, news);
+            server.forward_session_change(sessions, change);
         } else if let Some(pool) = self.pool() {
-            pool.forward_session_news(sessions, news);
+            pool.forward_session_change(sessions, change);
         }
     }
 

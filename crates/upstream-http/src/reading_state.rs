@@ -1,4 +1,4 @@
-//! The reading of a stream in a task of its own: its handle, and the news that it publishes.
+//! The reading of a stream in a task of its own: its handle, and the state that it publishes.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use weir_upstream_core::pending_updates::PendingUpdates;
 /// The state that a watch's reading task publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadingState {
-    pub(crate) news: ListChangeCounts,
+    pub(crate) list_changes: ListChangeCounts,
     pub(crate) lost: Option<Arc<str>>,
 }
 
-/// The recipients of a reading task's news.
+/// The recipients of the state of a reading task.
 #[derive(Debug)]
 pub(crate) struct ReadingPublisher {
     seen: watch::Sender<ReadingState>,
@@ -109,7 +109,8 @@ impl ReadingPublisher {
 
     /// Publishes a change of these lists.
     pub(crate) fn changed(&self, kinds: ListKinds) {
-        self.seen.send_modify(|seen| seen.news.record(kinds));
+        self.seen
+            .send_modify(|seen| seen.list_changes.record(kinds));
     }
 
     /// Publishes that the stream is lost.

@@ -256,21 +256,21 @@ impl SessionPool {
             .with(CapabilityClass::UI)
     }
 
-    /// Forwards news of client sessions to the upstream sessions that belong to them.
-    pub(crate) fn forward_session_news(
+    /// Forwards a change of client sessions to the upstream sessions that belong to them.
+    pub(crate) fn forward_session_change(
         &self,
         sessions: &HashSet<SessionKey>,
-        news: ClientSessionChange,
+        change: ClientSessionChange,
     ) {
         let is_its_own = |key: &SessionPoolKey| {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
         };
-        if news == ClientSessionChange::Ended {
+        if change == ClientSessionChange::Ended {
             // Before the slots: an opening that ends later finds its client here.
             self.ended_clients.add(sessions);
         }
-        match news {
+        match change {
             ClientSessionChange::Ended => self
                 .slots
                 .take_where(is_its_own)

@@ -454,8 +454,12 @@ impl StdioUpstream {
         self.slots.open_count()
     }
 
-    /// Forwards news of client sessions to the children that belong to them.
-    pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+    /// Forwards a change of client sessions to the children that belong to them.
+    pub fn forward_session_change(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        change: ClientSessionChange,
+    ) {
         let is_its_own = |key: &ChildKey| {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
@@ -468,10 +472,10 @@ impl StdioUpstream {
                 .get()
                 .is_some_and(|own| sessions.contains(&own))
         };
-        match news {
+        match change {
             // Dropping a child ends its process.
             ClientSessionChange::Ended | ClientSessionChange::EndedHere => {
-                if news == ClientSessionChange::Ended {
+                if change == ClientSessionChange::Ended {
                     self.context.task_holds.end_sessions(sessions);
                 }
                 // Tasks go on for a client that another replica serves now.

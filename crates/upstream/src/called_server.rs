@@ -112,15 +112,15 @@ impl CalledServer {
         }
     }
 
-    /// Forwards news of client sessions.
-    pub(crate) fn forward_session_news(
+    /// Forwards a change of client sessions.
+    pub(crate) fn forward_session_change(
         &self,
         sessions: &HashSet<SessionKey>,
-        news: ClientSessionChange,
+        change: ClientSessionChange,
     ) {
         match self {
-            Self::One(one) => one.transport.forward_session_news(sessions, news),
-            Self::Several(all) => all.forward_session_news(sessions, news),
+            Self::One(one) => one.transport.forward_session_change(sessions, change),
+            Self::Several(all) => all.forward_session_change(sessions, change),
         }
     }
 

@@ -146,17 +146,17 @@ impl ServerInstances {
         self.of_route(route)?.http.follow(outbound).await
     }
 
-    /// Forwards news of client sessions.
-    pub(crate) fn forward_session_news(
+    /// Forwards a change of client sessions.
+    pub(crate) fn forward_session_change(
         &self,
         sessions: &HashSet<SessionKey>,
-        news: ClientSessionChange,
+        change: ClientSessionChange,
     ) {
-        if news.is_end() {
+        if change.is_end() {
             self.affinity.forget(sessions);
         }
         for instance in self.all.iter() {
-            instance.http.forward_session_news(sessions, news);
+            instance.http.forward_session_change(sessions, change);
         }
     }
 

@@ -119,15 +119,15 @@ impl ServerTransport {
         }
     }
 
-    /// Forwards news of client sessions.
-    pub(crate) fn forward_session_news(
+    /// Forwards a change of client sessions.
+    pub(crate) fn forward_session_change(
         &self,
         sessions: &HashSet<SessionKey>,
-        news: ClientSessionChange,
+        change: ClientSessionChange,
     ) {
         match self {
-            Self::Http(server) => server.forward_session_news(sessions, news),
-            Self::Stdio(server) => server.forward_session_news(sessions, news),
+            Self::Http(server) => server.forward_session_change(sessions, change),
+            Self::Stdio(server) => server.forward_session_change(sessions, change),
         }
     }
 

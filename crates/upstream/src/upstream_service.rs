@@ -144,8 +144,8 @@ impl Upstream for UpstreamService {
         self.server().carries()
     }
 
-    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        self.server().forward_session_news(sessions, news);
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, change: ClientSessionChange) {
+        self.server().forward_session_change(sessions, change);
     }
 
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {

@@ -96,27 +96,27 @@ pub(crate) async fn all(
 
 impl AdminState {
     pub(crate) fn limits_now(&self, most: usize) -> LimitsView {
-        let (pressed, crowds, known) = (
+        let (exhausted, usages, known) = (
             self.limits.exhausted_budgets(),
             self.limits.slot_usage(),
             self.known(),
         );
-        let refusing = |pressed: &ExhaustedBudget| ExhaustedLimitView {
-            limit: pressed.limit.to_string(),
-            of: LimitOwnerView::of(&pressed.owner, &known),
-            allows: pressed.allows.clone(),
-            wait_ms: millis(pressed.wait),
+        let refusing = |budget: &ExhaustedBudget| ExhaustedLimitView {
+            limit: budget.limit.to_string(),
+            of: LimitOwnerView::of(&budget.owner, &known),
+            allows: budget.allows.clone(),
+            wait_ms: millis(budget.wait),
         };
-        let places = |crowd: &SlotUsage| PermitsView {
-            of: LimitOwnerView::of(&crowd.owner, &known),
-            held: crowd.held,
-            waiting: crowd.waiting,
-            most: crowd.most,
+        let permits = |usage: &SlotUsage| PermitsView {
+            of: LimitOwnerView::of(&usage.owner, &known),
+            held: usage.held,
+            waiting: usage.waiting,
+            most: usage.most,
         };
         LimitsView {
-            total: pressed.len(),
-            refusing: pressed.iter().take(most).map(refusing).collect(),
-            places: crowds.iter().take(most).map(places).collect(),
+            total: exhausted.len(),
+            refusing: exhausted.iter().take(most).map(refusing).collect(),
+            places: usages.iter().take(most).map(permits).collect(),
         }
     }
 }

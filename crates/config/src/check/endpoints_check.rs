@@ -25,11 +25,11 @@ const UNBOUNDED: CallDeadlines = CallDeadlines {
 const MAX_PATH_BYTES: usize = 128;
 
 /// Checks the endpoints of a file whose upstreams are already in `part`. They may show those and
-/// the ones in `standing`.
+/// the ones in `earlier`.
 pub(super) fn check(
     raw: OrderedMap<RawEndpoint>,
     defaults: &ConfigDefaults,
-    standing: &ConfigPart,
+    earlier: &ConfigPart,
     part: &mut ConfigPart,
     report: &mut ConfigReport,
 ) {
@@ -53,7 +53,7 @@ pub(super) fn check(
             report.add(ConfigProblem::error(path, message).hint("such as /mcp or /team/files"));
             continue;
         }
-        if standing
+        if earlier
             .endpoints
             .iter()
             .any(|other| other.id.as_str() == text)
@@ -64,7 +64,7 @@ pub(super) fn check(
             ));
             continue;
         }
-        let upstreams = KnownUpstreams { standing, part };
+        let upstreams = KnownUpstreams { earlier, part };
         if let Some(endpoint) = check_endpoint(&text, &raw, defaults, upstreams, report) {
             part.endpoint_rules.push(policy_check::endpoint_policy(
                 &raw,
@@ -82,7 +82,7 @@ pub(super) fn check(
 #[derive(Clone, Copy)]
 struct KnownUpstreams<'a> {
     /// The parts of the files read before.
-    standing: &'a ConfigPart,
+    earlier: &'a ConfigPart,
     /// The part of the endpoint's own file.
     part: &'a ConfigPart,
 }
@@ -187,7 +187,7 @@ impl KnownUpstreams<'_> {
     /// Returns the id of an upstream. A missing one is reported.
     fn find(self, text: &str, path: &ConfigPath, report: &mut ConfigReport) -> Option<UpstreamId> {
         let mut ids = self
-            .standing
+            .earlier
             .upstreams
             .iter()
             .chain(&self.part.upstreams)

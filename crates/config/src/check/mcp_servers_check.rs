@@ -13,7 +13,7 @@ use super::upstreams_check;
 pub(super) fn check(
     raw: Option<OrderedMap<RawMcpServer>>,
     defaults: &ConfigDefaults,
-    standing: &[UpstreamPlan],
+    earlier: &[UpstreamPlan],
     part: &mut ConfigPart,
     report: &mut ConfigReport,
 ) {
@@ -42,7 +42,7 @@ pub(super) fn check(
             report.add(ConfigProblem::error(path, message).hint("rename one of them"));
             continue;
         }
-        if upstreams_check::is_id_taken(&id, standing, part) {
+        if upstreams_check::is_id_taken(&id, earlier, part) {
             report.add(
                 ConfigProblem::error(path, format!("another upstream has the id `{id}`"))
                     .hint("rename one of them"),

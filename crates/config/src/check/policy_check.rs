@@ -47,7 +47,7 @@ pub(super) fn read_policy_files(
             "name `files`, write `inline` rules, or write `policy: off` to allow everything",
         ));
     }
-    let mut sheets = Vec::new();
+    let mut policies = Vec::new();
     for (n, name) in files.iter().enumerate() {
         let path = path.key("files").key(n);
         let file = folder.join(name);
@@ -58,7 +58,7 @@ pub(super) fn read_policy_files(
             }),
             Ok(text) => {
                 let found = PolicyFile::read(name, text, 1);
-                sheets.extend(take(found, &path, Some(&file), report));
+                policies.extend(take(found, &path, Some(&file), report));
             }
         }
     }
@@ -66,14 +66,14 @@ pub(super) fn read_policy_files(
         let path = path.key("inline");
         // The position of the text in the file is unknown here, so its rules are named by their
         // line within it.
-        sheets.extend(take(
+        policies.extend(take(
             PolicyFile::read(&path.to_string(), text, 1),
             &path,
             None,
             report,
         ));
     }
-    sheets
+    policies
 }
 
 /// Returns the policy of one endpoint. Its `tool_scopes` are set later, when all
@@ -92,12 +92,12 @@ pub(super) fn endpoint_policy(
         report,
     );
     let policy = raw.policy.as_ref();
-    let sheets = read_policy_files(policy, folder, texts, &path.key("policy"), report);
+    let files = read_policy_files(policy, folder, texts, &path.key("policy"), report);
     EndpointRules {
         endpoint: endpoint.id.clone(),
         scopes,
         tool_scopes: Vec::new(),
-        files: sheets,
+        files,
     }
 }
 
@@ -111,21 +111,21 @@ pub(crate) fn policy_set(
     let all = config.endpoints.iter().filter_map(|endpoint| {
         let given = endpoint_rules
             .iter()
-            .find(|ruling| ruling.endpoint == endpoint.id)
+            .find(|rules| rules.endpoint == endpoint.id)
             .cloned();
-        let ruling = given.unwrap_or_else(|| EndpointRules {
+        let rules = given.unwrap_or_else(|| EndpointRules {
             endpoint: endpoint.id.clone(),
             scopes: Vec::new(),
             tool_scopes: Vec::new(),
             files: Vec::new(),
         });
-        let ruling = EndpointRules {
+        let rules = EndpointRules {
             tool_scopes: tool_scopes(config, endpoint),
-            ..ruling
+            ..rules
         };
         let is_empty =
-            ruling.tool_scopes.is_empty() && ruling.scopes.is_empty() && ruling.files.is_empty();
-        (!is_empty).then_some(ruling)
+            rules.tool_scopes.is_empty() && rules.scopes.is_empty() && rules.files.is_empty();
+        (!is_empty).then_some(rules)
     });
     Arc::new(EndpointPolicies::new(common, all.collect()))
 }

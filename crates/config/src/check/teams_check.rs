@@ -12,12 +12,12 @@ use super::super::team_grants::{TeamGrant, has_parent, matches_any};
 use super::config_defaults::ConfigDefaults;
 use crate::team_grants::host_pattern::HostPattern;
 
-/// Checks a team's file against its rights. `standing` holds the parts of the files read before.
+/// Checks a team's file against its rights. `earlier` holds the parts of the files read before.
 pub(super) fn check_rights(
     raw: &RawTeamFile,
     grant: &TeamGrant,
     defaults: &ConfigDefaults,
-    standing: &ConfigPart,
+    earlier: &ConfigPart,
     report: &mut ConfigReport,
 ) {
     for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
@@ -67,7 +67,7 @@ pub(super) fn check_rights(
         }
         let foreign = |id: &str| {
             !own.iter().any(|own| own == id)
-                && standing
+                && earlier
                     .upstreams
                     .iter()
                     .any(|plan| plan.settings.id.as_str() == id)

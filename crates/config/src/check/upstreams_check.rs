@@ -48,7 +48,7 @@ const OWN_HEADERS: [&str; 12] = [
 pub(super) fn check(
     raw: Option<OrderedMap<RawUpstream>>,
     defaults: &ConfigDefaults,
-    standing: &[UpstreamPlan],
+    earlier: &[UpstreamPlan],
     part: &mut ConfigPart,
     report: &mut ConfigReport,
 ) {
@@ -64,7 +64,7 @@ pub(super) fn check(
                 continue;
             }
         };
-        if is_id_taken(&id, standing, part) {
+        if is_id_taken(&id, earlier, part) {
             report.add(ConfigProblem::error(
                 path,
                 format!("another upstream has the id `{id}`"),
@@ -86,8 +86,8 @@ pub(super) fn check(
 }
 
 /// Reports if an upstream of this file, or of one read before, has the id.
-pub(super) fn is_id_taken(id: &UpstreamId, standing: &[UpstreamPlan], part: &ConfigPart) -> bool {
-    standing
+pub(super) fn is_id_taken(id: &UpstreamId, earlier: &[UpstreamPlan], part: &ConfigPart) -> bool {
+    earlier
         .iter()
         .chain(&part.upstreams)
         .any(|plan| plan.settings.id == *id)

@@ -287,7 +287,7 @@ impl ByteReservation {
                 *own = own.saturating_sub(bytes);
                 if *own == 0 {
                     owners.remove(&owner);
-                    // The map must not keep the capacity of a crowd of owners that has left.
+                    // The map must not keep the capacity of many owners that have left.
                     if owners.capacity() > 64 && owners.len() * 4 < owners.capacity() {
                         owners.shrink_to_fit();
                     }
@@ -368,7 +368,7 @@ mod tests {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(1);
         let _held = budget.try_reserve(1);
-        let crowd = futures_util::future::join_all(
+        let waiters = futures_util::future::join_all(
             (0..MAX_WAITING).map(|_| budget.reserve(1, RESERVE_TIMEOUT)),
         );
         let began = tokio::time::Instant::now();
@@ -377,9 +377,9 @@ mod tests {
             let refused = budget.reserve(1, RESERVE_TIMEOUT).await.is_none();
             (refused, began.elapsed())
         };
-        let (crowd, late) = tokio::join!(crowd, late);
+        let (waiters, late) = tokio::join!(waiters, late);
         assert_eq!(late, (true, Duration::ZERO));
-        assert!(crowd.iter().all(Option::is_none));
+        assert!(waiters.iter().all(Option::is_none));
     }
 
     fn network(last: u8) -> BudgetOwner {

@@ -1,6 +1,6 @@
 //! Status reports of tasks on a listen stream (SEP-2663, "Task Status Notifications").
 //!
-//! A task is polled, and its changes are reported: when the task's server announces news, when
+//! A task is polled, and its changes are reported: when the task's server announces a change, when
 //! another request about the task finds another state or changes it, and otherwise as often as the
 //! task wants. A stream without a reader polls no task.
 
@@ -18,7 +18,7 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
 use weir_era::tasks::{self, TaskStatus};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_router::{PollBackoff, TaskHolders, TaskNews, TaskRequests};
+use weir_router::{PollBackoff, TaskChanges, TaskHolders, TaskRequests};
 use weir_session::StreamPermit;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -33,7 +33,7 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The poll interval of a task without its own.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The poll interval while the server announces news, because it may miss some.
+/// The poll interval while the server announces changes, because it may miss some.
 const ANNOUNCED_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The member of a subscription's filter that names tasks.
@@ -105,8 +105,8 @@ struct TaskFollower {
     next: Instant,
     backoff: PollBackoff,
     announcements: TaskAnnouncements,
-    /// The news of other requests about the task.
-    news: TaskNews,
+    /// The changes that other requests about the task find.
+    changes: TaskChanges,
     _permit: StreamPermit,
 }
 
@@ -114,9 +114,9 @@ struct TaskFollower {
 enum TaskAnnouncements {
     /// The server was not asked to announce yet.
     Unasked,
-    /// The server announces news.
+    /// The server announces changes.
     Announced(TaskNotifications),
-    /// The server announces no news, or no longer.
+    /// The server announces no changes, or no longer.
     Silent,
 }
 
@@ -145,7 +145,7 @@ impl TaskFollower {
         let call = sender.for_payload(Arc::new(call));
         Ok(Self {
             requests: requests.clone(),
-            news: requests.task_news(&call, name),
+            changes: requests.task_changes(&call, name),
             call,
             last: None,
             next: Instant::now(),
@@ -183,12 +183,12 @@ impl TaskFollower {
             self.announcements = TaskAnnouncements::Silent;
         }
         let soonest = Instant::now() + MIN_POLL_INTERVAL;
-        let is_news = tokio::select! {
-            is_news = self.announcements.next() => is_news,
-            () = self.news.wait_for_other_state(self.last.as_ref()) => true,
+        let is_changed = tokio::select! {
+            is_changed = self.announcements.next() => is_news,
+            () = self.changes.wait_for_other_state(self.last.as_ref()) => true,
             () = sleep_until(self.next) => false,
         };
-        if is_news {
+        if is_changed {
             // News without pause is no reason to poll without pause.
             sleep_until(soonest.min(self.next)).await;
         }

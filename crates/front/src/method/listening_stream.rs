@@ -82,7 +82,7 @@ pub(super) struct OutOfCallMessages {
     pub(super) messages: SessionReceiver,
     pub(super) questions: ClientQuestions,
     /// Changes of lists in the client's own sessions at upstreams.
-    pub(super) news: SessionListChanges,
+    pub(super) session_changes: SessionListChanges,
 }
 
 impl OutOfCallMessages {
@@ -138,7 +138,9 @@ impl OutOfCallMessages {
                         self.questions.queue_log(message);
                     }
                 }
-                SessionMessage::ListsChanged(upstream, kinds) => self.news.receive(upstream, kinds),
+                SessionMessage::ListsChanged(upstream, kinds) => {
+                    self.session_changes.receive(upstream, kinds)
+                }
                 SessionMessage::ElicitationComplete(upstream, theirs) => {
                     let elicitation = self.questions.elicitation_id(Some((&upstream, &theirs)));
                     self.questions.notify_elicitation_complete(&elicitation);
@@ -310,8 +312,10 @@ impl ListeningStream {
                     return Some((watched.kind, change));
                 };
                 hold.record_notified(watched.list, watched.watching.last());
-                if change == ListChange::EndpointGone || !beside.news.covers(watched.kind) {
-                    beside.news.shared(watched.kind);
+                if change == ListChange::EndpointGone
+                    || !beside.session_changes.covers(watched.kind)
+                {
+                    beside.session_changes.shared(watched.kind);
                     return Some((watched.kind, change));
                 }
             }
@@ -406,7 +410,7 @@ impl http_body::Body for ListeningStream {
                     continue;
                 }
                 // After the messages of upstreams, because list changes arrive among them.
-                if let Poll::Ready(list) = beside.news.poll_list_change(cx) {
+                if let Poll::Ready(list) = beside.session_changes.poll_list_change(cx) {
                     this.announce_list_change(list);
                     continue;
                 }

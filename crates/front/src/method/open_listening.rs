@@ -127,7 +127,7 @@ async fn listen_in_session(
         session.key,
         session.record.revision,
     );
-    let mut news = SessionListChanges::new(StreamClient {
+    let mut session_changes = SessionListChanges::new(StreamClient {
         catalog: context.shared().catalog().clone(),
         endpoint: context.endpoint().clone(),
         class: session.class_of_lists(),
@@ -140,7 +140,7 @@ async fn listen_in_session(
         .catalog()
         .unread_session_changes(context.endpoint(), &session.key)
     {
-        news.receive(upstream, kinds);
+        session_changes.receive(upstream, kinds);
     }
     let beside = Box::new(OutOfCallMessages {
         endpoint: context.endpoint().clone(),
@@ -148,7 +148,7 @@ async fn listen_in_session(
         session: session.key,
         messages,
         questions,
-        news,
+        session_changes,
     });
     let kind = ListeningKind::Get {
         hold,

@@ -67,7 +67,7 @@ impl PolicyLimiter {
             })
         }));
         found.extend(self.exhausted_quotas(&rates));
-        found.sort_by_key(|pressed| std::cmp::Reverse(pressed.wait));
+        found.sort_by_key(|budget| std::cmp::Reverse(budget.wait));
         found
     }
 
@@ -95,7 +95,7 @@ impl PolicyLimiter {
     pub fn slot_usage(&self) -> Vec<SlotUsage> {
         let rules = self.rates.load_full();
         let mut found = self.slots.usage(&rules.concurrency);
-        found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
+        found.sort_by_key(|usage| std::cmp::Reverse((usage.waiting, usage.held)));
         found
     }
 }

@@ -122,7 +122,7 @@ impl AccessDecision {
         let mut principals = entities::groups(principal);
         principals.push(who_id.clone());
         let resources = entities::tool_ids(target);
-        let concerned = |deed| index.concerned(deed, &principals, &resources);
+        let concerned = |action| index.concerned(action, &principals, &resources);
         let request = request(PolicyAction::See, &who_id, &tool_id, Context::empty())?;
         let see = concerned(PolicyAction::See)
             .into_iter()
@@ -279,14 +279,14 @@ fn permits_all(
     principals.push(who_id.clone());
     let [_, upstream, endpoint] = entities::tool_ids(target);
     let own_names = format!("{}/", target.upstream);
-    for deed in [PolicyAction::See, PolicyAction::Call] {
-        let context = match deed {
+    for action in [PolicyAction::See, PolicyAction::Call] {
+        let context = match action {
             PolicyAction::See => Context::empty(),
             PolicyAction::Call => with_arguments()?,
         };
-        let request = request(deed, &who_id, &thing_id, context)?;
+        let request = request(action, &who_id, &thing_id, context)?;
         let mut is_permitted = false;
-        for rule in index.of_principals(deed, &principals) {
+        for rule in index.of_principals(action, &principals) {
             let is_of_all = rule
                 .resource
                 .as_ref()
@@ -318,12 +318,12 @@ fn with_arguments() -> Result<Context, String> {
 }
 
 fn request(
-    deed: PolicyAction,
+    action: PolicyAction,
     principal: &EntityUid,
     tool: &EntityUid,
     context: Context,
 ) -> Result<Request, String> {
-    let action = SchemaEntity::Action.id(match deed {
+    let action = SchemaEntity::Action.id(match action {
         PolicyAction::See => "see",
         PolicyAction::Call => "call",
     });

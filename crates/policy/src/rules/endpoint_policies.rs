@@ -82,7 +82,7 @@ impl EndpointPolicies {
     #[must_use]
     pub fn new(common: Vec<PolicyFile>, endpoint_rules: Vec<EndpointRules>) -> Self {
         let mut hash = Sha256::new();
-        common.iter().for_each(|sheet| hash.update(sheet.digest()));
+        common.iter().for_each(|file| hash.update(file.digest()));
         for rules in &endpoint_rules {
             for (mark, scopes) in [(0, &rules.scopes), (1, &rules.tool_scopes)] {
                 hash.update([mark]);
@@ -96,7 +96,7 @@ impl EndpointPolicies {
             rules
                 .files
                 .iter()
-                .for_each(|sheet| hash.update(sheet.digest()));
+                .for_each(|file| hash.update(file.digest()));
         }
         let digest: [u8; 32] = hash.finalize().into();
         let policy = |rules: Option<&EndpointRules>| EndpointPolicy::new(&digest, &common, rules);
@@ -148,12 +148,7 @@ impl EndpointPolicy {
         let own = rules
             .map(|rules| rules.files.as_slice())
             .unwrap_or_default();
-        let index = RuleIndex::of(
-            common
-                .iter()
-                .chain(own)
-                .flat_map(|sheet| sheet.rules.iter()),
-        );
+        let index = RuleIndex::of(common.iter().chain(own).flat_map(|file| file.rules.iter()));
         let is_ruled = !common.is_empty() || !own.is_empty();
         let tool_scopes = rules.map(|rules| rules.tool_scopes.clone());
         let tool_scopes: Arc<[Arc<str>]> = tool_scopes.unwrap_or_default().into();
@@ -307,7 +302,7 @@ impl fmt::Debug for EndpointPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndpointPolicies")
             .field("common", &self.common)
-            .field("rulings", &self.endpoint_rules)
+            .field("endpoint_rules", &self.endpoint_rules)
             .finish_non_exhaustive()
     }
 }

@@ -191,15 +191,15 @@ impl PolicyFile {
         if !is_cut {
             return 0;
         }
-        let forbids = |sheet: &Self| sheet.rules.iter().filter(|rule| rule.forbids).count();
+        let forbids = |file: &Self| file.rules.iter().filter(|rule| rule.forbids).count();
         forbids(earlier).saturating_sub(forbids(self))
     }
 
     /// The number of forbidding rules that are in no other of the texts, word for word.
     #[must_use]
     pub fn forbids_without(&self, others: &[Self]) -> usize {
-        let forbids = |sheet: &Self| -> Vec<Option<String>> {
-            let rules = sheet.rules.iter().filter(|rule| rule.forbids);
+        let forbids = |file: &Self| -> Vec<Option<String>> {
+            let rules = file.rules.iter().filter(|rule| rule.forbids);
             rules
                 .map(|rule| rule.set.policies().next().and_then(Policy::to_cedar))
                 .collect()
@@ -496,16 +496,16 @@ mod tests {
     #[test]
     fn rules_are_named_by_their_id_or_line() {
         let text = "// first\npermit(principal, action, resource);\n\n@id(\"no-deletes\")\nforbid(principal, action == Action::\"call\",\n  resource) when { resource.name like \"*delete*\" };\n  permit(principal,action,resource);";
-        let (sheet, doubts) = read(text).unwrap();
-        let ids: Vec<&str> = sheet.rules.iter().map(|rule| &*rule.id).collect();
+        let (file, doubts) = read(text).unwrap();
+        let ids: Vec<&str> = file.rules.iter().map(|rule| &*rule.id).collect();
         assert_eq!(ids, ["main.cedar:2", "no-deletes", "main.cedar:7"]);
         assert_eq!(doubts, []);
-        let deeds: Vec<_> = sheet
+        let actions: Vec<_> = file
             .rules
             .iter()
             .map(|rule| (rule.sees, rule.calls))
             .collect();
-        assert_eq!(deeds, [(true, true), (false, true), (true, true)]);
+        assert_eq!(actions, [(true, true), (false, true), (true, true)]);
     }
 
     #[test]
@@ -583,21 +583,21 @@ mod tests {
                 .message
                 .contains("has no rule")
         );
-        let (sheet, _) = read("permit(principal, action, resource);").unwrap();
+        let (file, _) = read("permit(principal, action, resource);").unwrap();
         let (who, tool) = (person("ada", &[], &[]), ToolFixture::new("files/read"));
-        let outcome = |sheets: Vec<PolicyFile>| {
+        let outcome = |files: Vec<PolicyFile>| {
             call(
-                &PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(sheets, Vec::new()))),
+                &PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(files, Vec::new()))),
                 &who,
                 &tool,
                 "{}",
             )
         };
-        assert!(outcome(vec![sheet.clone()]).is_ok());
+        assert!(outcome(vec![file.clone()]).is_ok());
         assert!(
             outcome(vec![PolicyFile {
                 rules: Arc::new([]),
-                ..sheet
+                ..file
             }])
             .is_err()
         );

@@ -59,11 +59,11 @@ impl RuleIndex {
     /// The rules about an action with a scope that fits one of these principals, for any resource.
     pub(super) fn of_principals<'a>(
         &'a self,
-        deed: PolicyAction,
+        action: PolicyAction,
         principals: &'a [EntityUid],
     ) -> impl Iterator<Item = &'a Arc<PolicyRule>> {
         self.rules.iter().filter(move |rule| {
-            let concerns = match deed {
+            let concerns = match action {
                 PolicyAction::See => rule.sees,
                 PolicyAction::Call => rule.calls,
             };
@@ -79,11 +79,11 @@ impl RuleIndex {
     /// own id and its groups, `resources` the tool's own and its parents.
     pub(super) fn concerned(
         &self,
-        deed: PolicyAction,
+        action: PolicyAction,
         principals: &[EntityUid],
         resources: &[EntityUid],
     ) -> Vec<u32> {
-        let table = match deed {
+        let table = match action {
             PolicyAction::See => &self.see,
             PolicyAction::Call => &self.call,
         };

@@ -79,21 +79,21 @@ impl ToolFixture {
 }
 
 pub(super) fn rules(text: &str) -> PolicyAuthorizer {
-    let (sheet, _) = PolicyFile::read("test", text, 1).unwrap();
-    PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(vec![sheet], Vec::new())))
+    let (file, _) = PolicyFile::read("test", text, 1).unwrap();
+    PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(vec![file], Vec::new())))
 }
 
 fn ruled(text: &str, endpoint: &str, own: &str) -> PolicyAuthorizer {
-    let sheet = |text| PolicyFile::read("test", text, 1).unwrap().0;
-    let ruling = EndpointRules {
+    let file = |text| PolicyFile::read("test", text, 1).unwrap().0;
+    let own_rules = EndpointRules {
         endpoint: EndpointId::new(endpoint),
         scopes: Vec::new(),
         tool_scopes: Vec::new(),
-        files: vec![sheet(own)],
+        files: vec![file(own)],
     };
     PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(
-        vec![sheet(text)],
-        vec![ruling],
+        vec![file(text)],
+        vec![own_rules],
     )))
 }
 
@@ -387,13 +387,13 @@ fn challenge_has_all_scopes_of_the_principal_if_a_rule_reads_scopes() {
 #[test]
 fn scopes_hide_in_lists_and_step_up_on_calls() {
     let scope = |text: &str| Arc::<str>::from(text);
-    let ruling = EndpointRules {
+    let own_rules = EndpointRules {
         endpoint: EndpointId::new("/mcp"),
         scopes: vec![scope("mcp")],
         tool_scopes: vec![scope("files:read"), scope("files:write")],
         files: vec![PolicyFile::read("test", "forbid(principal, action, resource) when { resource.native == \"drop\" }; permit(principal, action, resource);", 1).unwrap().0],
     };
-    let rules = PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(Vec::new(), vec![ruling])));
+    let rules = PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(Vec::new(), vec![own_rules])));
     let mut thing = ToolFixture::new("files/write");
     thing.scopes = vec![scope("files:write")];
     let (full, half, none) = (

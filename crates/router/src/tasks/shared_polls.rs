@@ -176,13 +176,13 @@ impl PollShare {
     }
 }
 
-/// The news of a task that requests about it bring, for a client that follows it.
-pub struct TaskNews {
+/// The changes of a task that other requests about it find, for a client that follows it.
+pub struct TaskChanges {
     found: watch::Receiver<Option<u64>>,
     _share: PollShare,
 }
 
-impl TaskNews {
+impl TaskChanges {
     pub(crate) fn of(share: PollShare) -> Self {
         Self {
             found: share.poll().found.subscribe(),
@@ -204,8 +204,8 @@ impl TaskNews {
     }
 }
 
-/// The digest of the members of a state that are news for a client. Others are not: a server may
-/// change the times with each answer, and the result and the questions come with a status.
+/// The digest of the members of a state whose change matters to a client. Others do not: a server
+/// may change the times with each answer, and the result and the questions come with a status.
 fn digest(state: &Bytes) -> u64 {
     let mut hasher = DefaultHasher::new();
     for member in ["status", "statusMessage"] {
@@ -232,9 +232,9 @@ impl Drop for PollShare {
     }
 }
 
-impl fmt::Debug for TaskNews {
+impl fmt::Debug for TaskChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskNews").finish_non_exhaustive()
+        f.debug_struct("TaskChanges").finish_non_exhaustive()
     }
 }
 

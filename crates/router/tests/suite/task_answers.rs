@@ -280,22 +280,22 @@ async fn client_that_follows_a_task_learns_of_a_state_that_another_request_finds
     let call = asked(&endpoint(), Method::TasksGet, params).await;
     let tasks = world.world.router.tasks();
     let again = || call.for_payload(call.inner().clone());
-    let mut news = tasks.task_news(&call, name);
+    let mut changes = tasks.task_changes(&call, name);
     let state = tasks.followed_state(again()).await.unwrap();
 
-    // The same state is no news, and neither is another one that is read for a follower.
+    // The same state is no change, and neither is another one that is read for a follower.
     request(&world, Method::TasksGet, &task).await.unwrap();
     *world.polls.lock() = [Ok(completed())].into();
     tasks.followed_state(again()).await.unwrap();
     let long = Duration::from_secs(60);
-    let waiting = timeout(long, news.wait_for_other_state(Some(&state)));
+    let waiting = timeout(long, changes.wait_for_other_state(Some(&state)));
     assert!(waiting.await.is_err());
 
     let found = request(&world, Method::TasksGet, &task).await.unwrap();
-    let waiting = timeout(long, news.wait_for_other_state(Some(&state)));
+    let waiting = timeout(long, changes.wait_for_other_state(Some(&state)));
     assert!(waiting.await.is_ok());
     // A change may have led to any state.
     request(&world, Method::TasksCancel, &task).await.unwrap();
-    let waiting = timeout(long, news.wait_for_other_state(Some(&found)));
+    let waiting = timeout(long, changes.wait_for_other_state(Some(&found)));
     assert!(waiting.await.is_ok());
 }

@@ -111,7 +111,7 @@ async fn opened_while(taken_out: fn(&SessionPool)) -> (FailedAttempt, usize) {
 #[tokio::test]
 async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
     let (refusal, deleted) = opened_while(|pool| {
-        pool.forward_session_news(&HashSet::from([CLIENT]), ClientSessionChange::Ended);
+        pool.forward_session_change(&HashSet::from([CLIENT]), ClientSessionChange::Ended);
     })
     .await;
     assert_eq!(deleted, 1);
@@ -121,14 +121,14 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
     );
 }
 
-/// The call of a client whose session ends may make its slot after the news of the end.
+/// The call of a client whose session ends may make its slot after the change is forwarded.
 #[tokio::test]
 async fn session_that_is_opened_after_the_end_of_its_client_is_deleted() {
     let server = ScriptedServer::start(|request| vec![answer(request)]).await;
     let opening = Opening::new(&server);
     let ended = HashSet::from([CLIENT]);
     let (pool, context) = (&opening.pool, opening.pool.context.clone());
-    pool.forward_session_news(&ended, ClientSessionChange::Ended);
+    pool.forward_session_change(&ended, ClientSessionChange::Ended);
     let refusal = opening.run().await.unwrap();
     assert!(!refusal.was_attempted());
     context.tasks.stop(Duration::from_secs(60)).await;

@@ -132,8 +132,8 @@ impl ServerInstances {
         self.affinity.unbind(session, index);
         if let Some(instance) = self.all.get(index) {
             let ended = HashSet::from([session]);
-            let news = ClientSessionChange::Ended;
-            instance.http.forward_session_news(&ended, news);
+            let change = ClientSessionChange::Ended;
+            instance.http.forward_session_change(&ended, change);
         }
     }
 

@@ -181,11 +181,11 @@ mod tests {
         let hung = [candidate(0, 1, 10 * MS, 9), candidate(1, 1, 10 * MS, 1)];
         assert_eq!(shares(&hung), [0, 10_000]);
         // One long call is not a reason to send forty to the other instance.
-        let pressed = [
+        let loaded = [
             candidate(0, 1, 60_000 * MS, 1),
             candidate(1, 1, 10 * MS, 40),
         ];
-        assert!(shares(&pressed)[0] > 4000);
+        assert!(shares(&loaded)[0] > 4000);
         let noise = [candidate(0, 1, MS / 10, 0), candidate(1, 1, 4 * MS, 0)];
         assert!(shares(&noise)[1] > 4700, "both are fast");
     }
