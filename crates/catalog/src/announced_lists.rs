@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_core::content_version::ContentVersion;
 use weir_core::port::AnnouncedLists;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
 /// The longest time that clients wait for the walk for an announcement, from the moment on that this
@@ -128,7 +128,7 @@ impl AnnouncementState {
 
 /// The digest of a list as its upstream gave it: of names and definitions, in order. The list of an
 /// upstream without items, known or not, has the default.
-pub(super) fn list_digest(items: &[std::sync::Arc<Tool>]) -> ContentVersion {
+pub(super) fn list_digest(items: &[std::sync::Arc<ServerItem>]) -> ContentVersion {
     if items.is_empty() {
         return ContentVersion::default();
     }

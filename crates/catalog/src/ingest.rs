@@ -10,18 +10,18 @@ use weir_core::clean;
 use weir_core::failure::Failure;
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
+use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
-use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
-use weir_items::ToolDraft;
+use weir_items::ItemDraft;
 use weir_schema::ToolSchema;
 
 use super::context::CatalogContext;
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {
-    pub(super) items: Arc<[Arc<Tool>]>,
+    pub(super) items: Arc<[Arc<ServerItem>]>,
     /// Tools whose definition changed.
     pub(super) redefined: u64,
     /// Items that could not be read, or that have the name of an earlier one.
@@ -58,7 +58,7 @@ pub(super) async fn ingest(
     context: &Arc<CatalogContext>,
     origin: ListOrigin<'_>,
     items: Vec<Bytes>,
-    before: Arc<[Arc<Tool>]>,
+    before: Arc<[Arc<ServerItem>]>,
 ) -> Result<IngestedItems, Failure> {
     let (context, upstream) = (context.clone(), origin.upstream.clone());
     let (kind, definitions) = (origin.kind, origin.definitions);
@@ -79,21 +79,21 @@ fn make(
     context: &CatalogContext,
     origin: ListOrigin<'_>,
     items: Vec<Bytes>,
-    before: &Arc<[Arc<Tool>]>,
+    before: &Arc<[Arc<ServerItem>]>,
 ) -> IngestedItems {
     let ListOrigin {
         upstream,
         kind,
         definitions,
     } = origin;
-    let known: HashMap<&str, &Arc<Tool>> =
+    let known: HashMap<&str, &Arc<ServerItem>> =
         before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
         let (item, _removed) = clean::text(upstream, DocumentKind::Definition, item);
-        let draft = match ToolDraft::read(kind, item) {
+        let draft = match ItemDraft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
                 reject(upstream, kind, "bad_item", "", &error.to_string());
@@ -153,7 +153,7 @@ fn reject(upstream: &UpstreamId, kind: ListKind, reason: &'static str, item: &st
 }
 
 /// Logs and counts the schemas that are not used for validation.
-fn unchecked(tool: &Tool) {
+fn unchecked(tool: &ServerItem) {
     for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
         if let ToolSchema::Unchecked(why) = contract {
             let labels = [

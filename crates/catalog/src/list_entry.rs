@@ -7,7 +7,7 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::{CallTerms, CatalogItem};
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::names::exposed_uri;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
@@ -21,7 +21,7 @@ pub(super) struct ListEntry {
     pub(super) chosen: bool,
     /// The name to take if the first is taken.
     pub(super) otherwise: Option<Arc<str>>,
-    pub(super) tool: Arc<Tool>,
+    pub(super) tool: Arc<ServerItem>,
     pub(super) terms: Arc<CallTerms>,
     pub(super) listed_without: CapabilityClass,
 }
@@ -30,7 +30,7 @@ impl ListEntry {
     /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
     pub(super) fn new(
         endpoint: &Endpoint,
-        tool: &Arc<Tool>,
+        tool: &Arc<ServerItem>,
         rules: &ResolvedRules,
     ) -> Option<Self> {
         let believed = if rules.given.trusted {
@@ -131,7 +131,7 @@ impl ListEntry {
 }
 
 /// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
-pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
+pub(super) fn names(endpoint: &Endpoint, tool: &ServerItem) -> (Arc<str>, Option<Arc<str>>) {
     match &endpoint.mode {
         EndpointMode::Transparent(_) => (tool.native.clone(), None),
         EndpointMode::Aggregate { prefix, .. }

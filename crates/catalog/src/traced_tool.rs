@@ -11,9 +11,9 @@ use weir_core::catalog_item::{CallTerms, CatalogItem};
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix, UpstreamRules};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::secrets::ArgumentSecret;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
-use weir_items::ToolDraft;
+use weir_items::ItemDraft;
 use weir_schema::{
     CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
     verdict_of_arguments,
@@ -40,7 +40,7 @@ pub struct TracedTool {
     pub terms: Arc<CallTerms>,
     /// The obstacle to using its input or output schema, if any.
     pub unchecked: Option<UnusableSchema>,
-    tool: Arc<Tool>,
+    tool: Arc<ServerItem>,
 }
 
 /// The place of a tool in a list, or the reason for its absence.
@@ -57,7 +57,7 @@ pub enum ToolPlacement {
 impl TracedTool {
     /// The tool.
     #[must_use]
-    pub fn tool(&self) -> &Tool {
+    pub fn tool(&self) -> &ServerItem {
         &self.tool
     }
 
@@ -104,7 +104,7 @@ impl TracedTool {
     /// `shown` is the tool on the endpoint, if it is there.
     fn new(
         endpoint: &Endpoint,
-        tool: &Arc<Tool>,
+        tool: &Arc<ServerItem>,
         rules: &ResolvedRules,
         shown: Option<&CatalogItem>,
     ) -> Self {
@@ -201,7 +201,7 @@ pub fn trace_by_config(
     let one = |(id, rules): &(UpstreamId, UpstreamRules)| {
         let native = native(endpoint, id, &name)?;
         let raw = Bytes::from(serde_json::json!({ "name": native }).to_string());
-        let tool = ToolDraft::read(ListKind::Tools, raw)
+        let tool = ItemDraft::read(ListKind::Tools, raw)
             .ok()?
             .finish(id, &SchemaCache::default());
         let mut traced = TracedTool::new(
@@ -239,7 +239,7 @@ fn native<'a>(endpoint: &Endpoint, id: &UpstreamId, name: &'a str) -> Option<&'a
     }
 }
 
-fn shown<'a>(view: &'a View, tool: &Tool) -> Option<&'a CatalogItem> {
+fn shown<'a>(view: &'a View, tool: &ServerItem) -> Option<&'a CatalogItem> {
     view.items
         .iter()
         .find(|item| item.tool.upstream == tool.upstream && item.tool.native == tool.native)

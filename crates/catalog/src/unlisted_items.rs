@@ -7,7 +7,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Visibility;
 use weir_core::principal::Principal;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
@@ -26,7 +26,7 @@ impl Catalog {
         exposed: &str,
     ) -> Option<CatalogItem> {
         let source = self.present_or_ending(endpoint, upstream)?;
-        let tool = Arc::new(Tool::unlisted(upstream, exposed));
+        let tool = Arc::new(ServerItem::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
         Some(CatalogItem {
             exposed: exposed.into(),
@@ -94,7 +94,7 @@ impl Catalog {
             .any(|kind| snapshot.list(*kind).offers);
         (may_have || snapshot.about.is_none()).then(|| CatalogItem {
             exposed: exposed.into(),
-            tool: Arc::new(Tool::unlisted(upstream, native)),
+            tool: Arc::new(ServerItem::unlisted(upstream, native)),
             terms: source.rules().of(native),
             listed_without: CapabilityClass::BASE,
         })
@@ -119,8 +119,8 @@ impl Catalog {
         let view = self.view(&endpoint.id, kind, CapabilityClass::BASE)?;
         let reserved = &view.name_index.reserved;
         let is_alias = reserved.is_alias(kind, name);
-        let entry = |tool: &Arc<Tool>| ListEntry::new(endpoint, tool, &rules);
-        let means = |tool: &Arc<Tool>| {
+        let entry = |tool: &Arc<ServerItem>| ListEntry::new(endpoint, tool, &rules);
+        let means = |tool: &Arc<ServerItem>| {
             let is_native = *tool.native == *name && reserved.permits_native(tool);
             let (own, otherwise) = names(endpoint, tool);
             let is_own = *own == *name || otherwise.as_deref() == Some(name);
@@ -131,9 +131,9 @@ impl Catalog {
         let known = snapshot.list(kind).last_items().iter();
         let tool = match known.into_iter().find(|tool| means(tool)) {
             Some(known) => known.clone(),
-            None => Arc::new(Tool {
+            None => Arc::new(ServerItem {
                 kind,
-                ..Tool::unlisted(upstream, &reserved.native_name(upstream, kind, name)?)
+                ..ServerItem::unlisted(upstream, &reserved.native_name(upstream, kind, name)?)
             }),
         };
         Some(entry(&tool)?.named(name.into()))
@@ -153,7 +153,7 @@ impl Catalog {
         whole: &View,
         item: &CatalogItem,
     ) -> bool {
-        let Tool { kind, native, .. } = &*item.tool;
+        let ServerItem { kind, native, .. } = &*item.tool;
         let authorizer = &self.context.ports.authorizer;
         let absent = whole.missing.iter();
         absent
@@ -167,7 +167,7 @@ impl Catalog {
 fn method_item(source: &CatalogSource, name: &str) -> CatalogItem {
     CatalogItem {
         exposed: name.into(),
-        tool: Arc::new(Tool::of_method(source.id(), name)),
+        tool: Arc::new(ServerItem::of_method(source.id(), name)),
         terms: source.rules().of_methods(),
         listed_without: CapabilityClass::BASE,
     }

@@ -145,7 +145,7 @@ impl View {
     }
 
     /// True if an item may ask for its arguments as headers
-    /// ([`weir_core::tool::Tool::has_header_arguments`]): few lists have one.
+    /// ([`weir_core::server_item::ServerItem::has_header_arguments`]): few lists have one.
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
         self.name_index.mirrored

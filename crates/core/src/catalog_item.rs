@@ -6,17 +6,17 @@ use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
 use crate::endpoint::ResultLimit;
 use crate::secrets::SecretSearch;
-use crate::tool::Tool;
+use crate::server_item::ServerItem;
 use crate::toolset::ToolHints;
 use weir_schema::Validation;
 
-/// A tool under the name clients see.
+/// An item under the name that clients see.
 #[derive(Clone, Debug)]
 pub struct CatalogItem {
     /// The name it has on this endpoint.
     pub exposed: Arc<str>,
-    /// The tool.
-    pub tool: Arc<Tool>,
+    /// The item of its server.
+    pub tool: Arc<ServerItem>,
     /// The operator's rules for its calls.
     pub terms: Arc<CallTerms>,
     /// The part of its callers' class without which its server lists it: calls of it are made

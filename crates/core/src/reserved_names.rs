@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::endpoint::{Endpoint, EndpointMode};
 use crate::fast::FastMap;
 use crate::names::{UpstreamId, exposed_uri};
-use crate::tool::Tool;
+use crate::server_item::ServerItem;
 use crate::toolset::NamePattern;
 use crate::upstream::ListKind;
 
@@ -91,13 +91,13 @@ impl ReservedNames {
     }
 
     /// True if calls find an item under its native name.
-    pub fn permits_native(&self, tool: &Tool) -> bool {
+    pub fn permits_native(&self, tool: &ServerItem) -> bool {
         !self.is_alias(tool.kind, &tool.native) && !is_of_other(&self.mode, tool, &tool.native)
     }
 }
 
 /// True if a name begins like the names of another upstream of the endpoint than the tool's own.
-pub fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
+pub fn is_of_other(mode: &EndpointMode, tool: &ServerItem, name: &str) -> bool {
     match (tool.kind, mode) {
         (_, EndpointMode::Transparent(_)) => false,
         (ListKind::Tools | ListKind::Prompts, EndpointMode::Aggregate { naming, .. }) => {

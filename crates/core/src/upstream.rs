@@ -22,8 +22,8 @@ use crate::names::UpstreamId;
 use crate::port::{Fut, ReplicaId};
 use crate::principal::Principal;
 use crate::reply::Reply;
+use crate::server_item::ServerItem;
 use crate::token::ClientToken;
-use crate::tool::Tool;
 
 /// A call that has found its upstream.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct OutboundCall {
     /// The upstream's own name, or URI, of the call's target.
     pub native: Arc<str>,
     /// The catalog's entry of it.
-    pub tool: Option<Arc<Tool>>,
+    pub tool: Option<Arc<ServerItem>>,
     /// The time from which its limits count.
     pub begun: Instant,
     /// The time limits of its parts.

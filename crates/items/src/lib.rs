@@ -3,14 +3,15 @@
 //! for each tool. A list is compared with another one, and may have a fault while the server gives
 //! its other lists. The lists of a server are read again at a pace.
 
+mod item_draft;
 mod list_difference;
 mod list_fault;
 mod overrides;
 mod refresh_pace;
 mod resolved_rules;
-mod tool_draft;
 mod walk_pace;
 
+pub use item_draft::{InvalidItem, ItemDraft};
 pub use list_difference::{ListDifference, WalkMark};
 pub use list_fault::{
     ListFault, WalkTrigger, is_late, is_of_list_alone, is_same_cause, pause_after_late,
@@ -19,5 +20,4 @@ pub use list_fault::{
 pub use overrides::{apply_overrides, link_interface};
 pub use refresh_pace::{RefreshPace, RefreshPacer};
 pub use resolved_rules::ResolvedRules;
-pub use tool_draft::{InvalidItem, ToolDraft};
 pub use walk_pace::WalkPace;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_core::budget::{ByteBudget, ByteReservation};
 use weir_core::content_version::ContentVersion;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 
 /// The most items in a difference.
 const MOST_ITEMS: usize = 256;
@@ -27,7 +27,7 @@ pub struct ListDifference {
     /// The session's counters when the walk began.
     pub mark: WalkMark,
     /// Items that are new or defined otherwise than in the shared list, in the server's order.
-    pub changed: Vec<Arc<Tool>>,
+    pub changed: Vec<Arc<ServerItem>>,
     /// Native names of shared items that the session lacks.
     pub removed: HashSet<Arc<str>>,
     /// A digest of both.
@@ -54,15 +54,15 @@ impl ListDifference {
     /// # Errors
     /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
     pub fn between(
-        shared: &[Arc<Tool>],
-        own: &[Arc<Tool>],
+        shared: &[Arc<ServerItem>],
+        own: &[Arc<ServerItem>],
         is_cut: bool,
         mark: WalkMark,
         memory: &ByteBudget,
     ) -> Result<Self, &'static str> {
-        let known: HashMap<&str, &Arc<Tool>> =
+        let known: HashMap<&str, &Arc<ServerItem>> =
             shared.iter().map(|tool| (&*tool.native, tool)).collect();
-        let is_another = |tool: &&Arc<Tool>| {
+        let is_another = |tool: &&Arc<ServerItem>| {
             known
                 .get(&*tool.native)
                 .is_none_or(|same| same.digest != tool.digest)
@@ -115,7 +115,7 @@ impl ListDifference {
     }
 
     /// The session's own item of this native name.
-    pub fn changed(&self, native: &str) -> Option<&Arc<Tool>> {
+    pub fn changed(&self, native: &str) -> Option<&Arc<ServerItem>> {
         self.changed.iter().find(|tool| *tool.native == *native)
     }
 }

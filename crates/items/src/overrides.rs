@@ -5,14 +5,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use weir_core::names::exposed_uri;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::toolset::ToolHints;
 use weir_wire::scan;
 
-use super::tool_draft::ToolDraft;
+use super::item_draft::ItemDraft;
 
 /// Returns the tool as the operator describes it. Members without an override stay byte for byte.
-pub fn apply_overrides(tool: &Arc<Tool>, description: Option<&str>, hints: ToolHints) -> Arc<Tool> {
+pub fn apply_overrides(
+    tool: &Arc<ServerItem>,
+    description: Option<&str>,
+    hints: ToolHints,
+) -> Arc<ServerItem> {
     let mut raw = tool.raw.to_vec();
     if let Some(text) = description {
         raw = set(
@@ -35,7 +39,7 @@ pub fn apply_overrides(tool: &Arc<Tool>, description: Option<&str>, hints: ToolH
     }
     // A tool stays a tool: only values of members were replaced, or members added. If it did not,
     // the upstream's own definition would stand.
-    match ToolDraft::read(tool.kind, Bytes::from(raw)) {
+    match ItemDraft::read(tool.kind, Bytes::from(raw)) {
         Ok(draft) => Arc::new(draft.replace_definition(tool)),
         Err(_) => tool.clone(),
     }
@@ -43,7 +47,7 @@ pub fn apply_overrides(tool: &Arc<Tool>, description: Option<&str>, hints: ToolH
 
 /// Returns the tool with the URI of its interface (MCP Apps) as the endpoint's clients read it; no
 /// value if the tool has no interface.
-pub fn link_interface(tool: &Tool) -> Option<Arc<Tool>> {
+pub fn link_interface(tool: &ServerItem) -> Option<Arc<ServerItem>> {
     let raw = &tool.raw[..];
     let meta = member(raw, "_meta")?;
     let renamed = |object: &[u8], key: &str| {
@@ -60,7 +64,7 @@ pub fn link_interface(tool: &Tool) -> Option<Arc<Tool>> {
         changed = Some(flat);
     }
     let raw = set(raw, "_meta", &changed?);
-    ToolDraft::read(tool.kind, Bytes::from(raw))
+    ItemDraft::read(tool.kind, Bytes::from(raw))
         .ok()
         .map(|draft| Arc::new(draft.replace_definition(tool)))
 }
@@ -110,13 +114,13 @@ mod tests {
     use weir_core::upstream::ListKind;
     use weir_schema::SchemaCache;
 
-    fn tool(text: &str) -> Arc<Tool> {
+    fn tool(text: &str) -> Arc<ServerItem> {
         let draft =
-            ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
+            ItemDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
         Arc::new(draft.finish(&UpstreamId::new("u").unwrap(), &SchemaCache::default()))
     }
 
-    fn text(tool: &Tool) -> &str {
+    fn text(tool: &ServerItem) -> &str {
         std::str::from_utf8(&tool.raw).unwrap()
     }
 

@@ -43,7 +43,7 @@ use weir_core::port::{
     SharedRates,
 };
 use weir_core::principal::Principal;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
 use bucket_table::BucketTable;
@@ -259,7 +259,7 @@ impl Limiter for PolicyLimiter {
         call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure> {
-        let Tool {
+        let ServerItem {
             upstream,
             native,
             kind,

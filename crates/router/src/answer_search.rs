@@ -11,9 +11,9 @@ use weir_core::clean::{error_text, take_error_text};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::secrets::{SecretAction, SecretSearch};
+use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
-use weir_core::tool::Tool;
 use weir_schema::mismatch::cut;
 
 use super::reply_cleaning::document;
@@ -46,7 +46,7 @@ pub(super) fn search_arguments(item: &CatalogItem, call: &Call) -> Result<(), Fa
 /// The search for secrets in the answers to one call.
 #[derive(Debug)]
 pub(super) struct AnswerSearch {
-    tool: Arc<Tool>,
+    tool: Arc<ServerItem>,
     secrets: Arc<SecretSearch>,
     action: SecretAction,
     /// The kind of the call's result; absent for data: it is not searched.
@@ -183,7 +183,7 @@ impl AnswerSearch {
     }
 }
 
-fn count(tool: &Tool, side: &'static str, action: &'static str, found: u64) {
+fn count(tool: &ServerItem, side: &'static str, action: &'static str, found: u64) {
     let labels = [
         upstream_label(&tool.upstream),
         KeyValue::new("side", side),

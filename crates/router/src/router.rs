@@ -26,7 +26,7 @@ use weir_core::port::{CallAttempt, CallParking, GateDecision};
 use weir_core::principal::Principal;
 use weir_core::question::PendingQuestion;
 use weir_core::reply::Reply;
-use weir_core::tool::TaskSupport;
+use weir_core::server_item::TaskSupport;
 use weir_core::upstream::{ClientSessionChange, ListKind, OutboundCall};
 use weir_wire::method::Method;
 

@@ -8,9 +8,9 @@ use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::reply::{Payload, ReplyEnd};
+use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
-use weir_core::tool::Tool;
 use weir_schema::mismatch::cut;
 use weir_schema::{
     CheckMode, CompiledSchema, Mismatch, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema,
@@ -102,7 +102,7 @@ enum SchemaSide {
 
 /// The check of a tool's results.
 pub(super) struct ResultCheck {
-    tool: Arc<Tool>,
+    tool: Arc<ServerItem>,
     /// If it cannot be used, no result passes: the tool's calls are refused, but a task of one may
     /// be older than that.
     schema: Result<Arc<CompiledSchema>, UnusableSchema>,
@@ -220,14 +220,14 @@ pub(super) fn is_error(result: &[u8]) -> bool {
     scan::find(result, "isError").is_some_and(|at| scan::trim(&result[at]) == b"true")
 }
 
-fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
+fn warn(tool: &ServerItem, side: &'static str, mismatches: &[Mismatch]) {
     count(tool, side, "passed");
     let first = mismatches.first().map(Mismatch::to_string);
     let (upstream, tool) = (tool.upstream.as_str(), &*tool.native);
     tracing::warn!(upstream, tool, side, first, "schema validation failed");
 }
 
-fn count(tool: &Tool, side: &'static str, action: &'static str) {
+fn count(tool: &ServerItem, side: &'static str, action: &'static str) {
     let labels = [
         upstream_label(&tool.upstream),
         KeyValue::new("side", side),

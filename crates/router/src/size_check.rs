@@ -8,9 +8,9 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::{OversizedAction, ResultLimit};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::reply::{Payload, ReplyEnd};
+use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
-use weir_core::tool::Tool;
 use weir_wire::method::Method;
 
 use super::reply_cleaning::document;
@@ -18,7 +18,7 @@ use super::reply_cleaning::document;
 /// The bound of one call's result.
 #[derive(Debug)]
 pub(super) struct SizeCheck {
-    tool: Arc<Tool>,
+    tool: Arc<ServerItem>,
     limit: ResultLimit,
 }
 

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::instant::millis;
+use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
-use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use super::{SessionLists, WalkCause};
@@ -110,7 +110,7 @@ impl Catalog {
         served: &ServedSession,
         kind: ListKind,
         class: CapabilityClass,
-    ) -> Result<Option<(Arc<[Arc<Tool>]>, Arc<[Arc<Tool>]>, bool)>, Failure> {
+    ) -> Result<Option<(Arc<[Arc<ServerItem>]>, Arc<[Arc<ServerItem>]>, bool)>, Failure> {
         let ServedSession { source, lists } = served;
         let Some(session) = lists.session.upgrade() else {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Catalog {
             .known(kind)
             .map(|known| known.changed.clone())
             .unwrap_or_default();
-        let known: Arc<[Arc<Tool>]> = match before.is_empty() {
+        let known: Arc<[Arc<ServerItem>]> = match before.is_empty() {
             true => shared.clone(),
             // Items of the session's last walk keep their meters.
             false => shared

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use weir_core::call::LogMessages;
 use weir_core::failure::Failure;
 use weir_core::port::Fut;
+use weir_core::server_item::ServerItem;
 use weir_core::session_notifier::SessionNotifier;
-use weir_core::tool::Tool;
 use weir_core::upstream::ListWatch;
 use weir_schema::SchemaCache;
 use weir_testkit::FixedRandom;
 
 use super::*;
-use weir_items::ToolDraft;
+use weir_items::ItemDraft;
 
 struct UnusedListSession;
 
@@ -43,12 +43,12 @@ fn all() -> ListKinds {
     ListKind::ALL.into_iter().collect()
 }
 
-fn tool(text: &str) -> Arc<Tool> {
-    let draft = ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
+fn tool(text: &str) -> Arc<ServerItem> {
+    let draft = ItemDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
     Arc::new(draft.finish(&upstream(), &SchemaCache::default()))
 }
 
-fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
+fn tools(names: &[&str]) -> Vec<Arc<ServerItem>> {
     names
         .iter()
         .map(|name| tool(&format!(r#"{{"name":"{name}"}}"#)))

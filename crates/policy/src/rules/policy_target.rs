@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 
@@ -26,7 +26,7 @@ pub struct PolicyTarget<'a> {
     /// The scopes it takes, beside the endpoint's.
     pub scopes: &'a [Arc<str>],
     /// The tool in the catalog with its schema, if it is there.
-    pub tool: Option<&'a Tool>,
+    pub tool: Option<&'a ServerItem>,
 }
 
 impl<'a> PolicyTarget<'a> {

@@ -10,7 +10,7 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::EndpointId;
 use weir_core::port::KeptTask;
 use weir_core::principal::Principal;
-use weir_core::tool::TaskSupport;
+use weir_core::server_item::TaskSupport;
 use weir_wire::method::Method;
 use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;

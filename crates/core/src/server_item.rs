@@ -1,5 +1,5 @@
-//! A tool as the catalog keeps it: the upstream's own bytes, and the facts computed from them once.
-//! Prompts, resources and resource templates are kept the same way; they have no schemas.
+//! An item of an upstream's list, as the catalog keeps it: the upstream's own bytes, and the facts
+//! computed from them once.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,26 +17,26 @@ use crate::toolset::ToolHints;
 use weir_schema::ToolSchema;
 use weir_schema::UnusableSchema;
 
-/// Characters of a tool's name that a metric label and a log field keep.
+/// Characters of an item's name that a metric label and a log field keep.
 pub const LABEL_LENGTH: usize = 64;
 
 /// One tool, prompt, resource or template of one upstream. Immutable; an unchanged one keeps its
 /// `Arc` over every walk.
-pub struct Tool {
+pub struct ServerItem {
     /// The list that it is in.
     pub kind: ListKind,
     /// Its upstream.
     pub upstream: UpstreamId,
     /// Its own name there; the URI of a resource, the URI template of a template.
     pub native: Arc<str>,
-    /// The tool object, as the upstream wrote it.
+    /// The item's object, as the upstream wrote it.
     pub raw: Bytes,
     /// The range of the value of its key ([`ListKind::key`]) in [`Self::raw`], so that the value
     /// can be replaced without parsing.
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
     pub digest: ContentVersion,
-    /// Its own annotations. Not to be believed, unless the operator trusts its upstream: see
+    /// Its own annotations, of a tool. Not to be believed, unless the operator trusts its upstream: see
     /// [`crate::catalog_item::CallTerms::hints`].
     pub hints: ToolHints,
     /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header`
@@ -44,7 +44,7 @@ pub struct Tool {
     pub has_header_arguments: bool,
     /// The support of its calls for tasks.
     pub tasks: TaskSupport,
-    /// Its input schema.
+    /// Its input schema. Tools alone have schemas.
     pub input: ToolSchema,
     /// Its output schema.
     pub output: ToolSchema,
@@ -65,8 +65,8 @@ pub enum TaskSupport {
     Required,
 }
 
-impl Tool {
-    /// `upstream/tool`: the name of a tool for uses that need unique names independent of
+impl ServerItem {
+    /// `upstream/item`: a name for uses that need unique names independent of
     /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
     #[must_use]
     pub fn qualified_name(&self) -> String {
@@ -136,11 +136,11 @@ impl Tool {
     }
 }
 
-impl fmt::Debug for Tool {
+impl fmt::Debug for ServerItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Tool({} of {}, {} bytes)",
+            "ServerItem({} of {}, {} bytes)",
             sanitize_text(&self.native, LABEL_LENGTH),
             self.upstream,
             self.raw.len()

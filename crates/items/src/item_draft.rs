@@ -1,4 +1,4 @@
-//! The making of a tool from an item of an upstream's list.
+//! The reading of an item of an upstream's list.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use bytes::Bytes;
 use weir_core::content_version::ContentVersion;
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
+use weir_core::server_item::{LABEL_LENGTH, ServerItem, TaskSupport};
 use weir_core::telemetry::meters::{ItemMeter, UpstreamMeter};
-use weir_core::tool::{LABEL_LENGTH, TaskSupport, Tool};
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 use weir_schema::{SchemaCache, ToolSchema};
 use weir_wire::header;
 use weir_wire::scan::{self, JsonLimits};
 
-/// The reason why an item of a list is no tool.
+/// The reason why a member of a list is no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidItem {
     /// Not a JSON object within the limits of upstream messages.
@@ -25,9 +25,9 @@ pub enum InvalidItem {
     Name,
 }
 
-/// An item of a list that is known to be a tool, before the costly part of making one.
+/// A member of a list that is known to be an item, before the costly part of making one.
 #[derive(Debug)]
-pub struct ToolDraft {
+pub struct ItemDraft {
     kind: ListKind,
     /// The server's own name, or URI.
     pub native: String,
@@ -42,7 +42,7 @@ pub struct ToolDraft {
     tasks: TaskSupport,
 }
 
-impl ToolDraft {
+impl ItemDraft {
     /// Reads an item of a list.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl ToolDraft {
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
-    pub fn finish(self, upstream: &UpstreamId, contracts: &SchemaCache) -> Tool {
+    pub fn finish(self, upstream: &UpstreamId, contracts: &SchemaCache) -> ServerItem {
         let contract = |at: Option<Range<usize>>| {
             at.map_or(ToolSchema::None, |at| contracts.of(&self.raw[at]))
         };
@@ -98,7 +98,7 @@ impl ToolDraft {
             self.kind,
             sanitize_text(&self.native, LABEL_LENGTH),
         );
-        Tool {
+        ServerItem {
             kind: self.kind,
             hints: self.hints(),
             has_header_arguments: self.has_header_arguments(),
@@ -115,8 +115,8 @@ impl ToolDraft {
     }
 
     /// Makes the tool of a changed definition of `other`: the schemas are not compiled again.
-    pub fn replace_definition(self, other: &Tool) -> Tool {
-        Tool {
+    pub fn replace_definition(self, other: &ServerItem) -> ServerItem {
+        ServerItem {
             kind: other.kind,
             hints: self.hints(),
             has_header_arguments: self.has_header_arguments(),
@@ -177,8 +177,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    fn draft(text: &str) -> Result<ToolDraft, InvalidItem> {
-        ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
+    fn draft(text: &str) -> Result<ItemDraft, InvalidItem> {
+        ItemDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
     }
 
     // Proves R119.
