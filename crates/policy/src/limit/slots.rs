@@ -109,52 +109,41 @@ impl ConcurrencySlots {
         upstream: &'a UpstreamId,
         rules: &ConcurrencyLimits,
     ) -> Result<PermitWait<'a>, Failure> {
-        let party = *principal.digest();
+        let party = principal.digest();
         // The anonymous principal stands for all anonymous callers: it has no share of its own.
-        let own = (!principal.is_anonymous()).then(|| SlotGate {
-            upstream: None,
+        let own = (!principal.is_anonymous()).then(|| SlotLimit {
+            queues: &self.principals,
+            name: party,
+            party: *party,
             caps: rules.of_principal(),
+            upstream: None,
         });
-        let theirs = rules.of_upstream(upstream).map(|caps| SlotGate {
-            upstream: Some(upstream),
+        let theirs = rules.of_upstream(upstream).map(|caps| SlotLimit {
+            queues: &self.upstreams,
+            name: upstream,
+            party: *party,
             caps,
+            upstream: Some(upstream),
         });
-        let first = own
-            .as_ref()
-            .map(|gate| self.principals.enter(&party, party, gate.caps));
-        let second = || {
-            theirs
-                .as_ref()
-                .map(|gate| self.upstreams.enter(upstream, party, gate.caps))
+        let wait = rules.wait;
+        let first = match EnteredSlot::enter(own)? {
+            EnteredSlot::Taken(first) => first,
+            waiting @ EnteredSlot::Waiting(..) => {
+                return Ok(PermitWait::Later(Box::pin(async move {
+                    let until = Instant::now() + wait;
+                    let first = waiting.wait(until).await?;
+                    let second = EnteredSlot::enter(theirs)?.wait(until).await?;
+                    Ok(permit(first, second))
+                })));
+            }
         };
-        let (first, wait) = match slot_or_wait(first, own.as_ref())? {
-            Ok(first) => match slot_or_wait(second(), theirs.as_ref())? {
-                Ok(second) => return Ok(PermitWait::Now(permit(first, second))),
-                Err(waiting) => {
-                    let wait = rules.wait;
-                    return Ok(PermitWait::Later(Box::pin(async move {
-                        let until = Instant::now() + wait;
-                        Ok(permit(
-                            first,
-                            Some(wait_for_slot(waiting, theirs.as_ref(), until).await?),
-                        ))
-                    })));
-                }
-            },
-            Err(waiting) => (waiting, rules.wait),
-        };
-        Ok(PermitWait::Later(Box::pin(async move {
-            let until = Instant::now() + wait;
-            let first = Some(wait_for_slot(first, own.as_ref(), until).await?);
-            let second = theirs
-                .as_ref()
-                .map(|gate| self.upstreams.enter(upstream, party, gate.caps));
-            let second = match slot_or_wait(second, theirs.as_ref())? {
-                Ok(second) => second,
-                Err(waiting) => Some(wait_for_slot(waiting, theirs.as_ref(), until).await?),
-            };
-            Ok(permit(first, second))
-        })))
+        match EnteredSlot::enter(theirs)? {
+            EnteredSlot::Taken(second) => Ok(PermitWait::Now(permit(first, second))),
+            waiting @ EnteredSlot::Waiting(..) => Ok(PermitWait::Later(Box::pin(async move {
+                let second = waiting.wait(Instant::now() + wait).await?;
+                Ok(permit(first, second))
+            }))),
+        }
     }
 }
 
@@ -177,50 +166,68 @@ fn permit(
     }
 }
 
-/// A slot (absent if no limit applies), or else the wait for one.
-type SlotOrWait<K> = Result<Option<QueueSlot<K>>, SlotWait<K>>;
-
-fn slot_or_wait<K: QueueName>(
-    turn: Option<QueueAdmission<K>>,
-    gate: Option<&SlotGate<'_>>,
-) -> Result<SlotOrWait<K>, Failure> {
-    match turn {
-        None => Ok(Ok(None)),
-        Some(QueueAdmission::Now(place)) => Ok(Ok(Some(place))),
-        Some(QueueAdmission::Wait(waiting)) => Ok(Err(waiting)),
-        Some(QueueAdmission::Full) => Err(refused(gate, "full")),
-    }
-}
-
-/// Waits for a slot until `until`.
-async fn wait_for_slot<K: QueueName>(
-    waiting: SlotWait<K>,
-    gate: Option<&SlotGate<'_>>,
-    until: Instant,
-) -> Result<QueueSlot<K>, Failure> {
-    let queued = QueueTimer::new(gate);
-    let place = tokio::time::timeout_at(until, waiting).await;
-    drop(queued);
-    match place {
-        Ok(Some(place)) => Ok(place),
-        // The call of a principal with fewer waiting calls took its position in a full queue.
-        Ok(None) => Err(refused(gate, "full")),
-        Err(_) => Err(refused(gate, "waited")),
-    }
-}
-
-/// The owner of the slots, for refusals and metrics.
-struct SlotGate<'a> {
-    /// The upstream; `None`: the call's principal.
-    upstream: Option<&'a UpstreamId>,
+/// A limit of a call: the slots of its principal, or those of its upstream.
+struct SlotLimit<'a, K: QueueName> {
+    queues: &'a FairQueues<K>,
+    name: &'a K,
+    /// The call's principal, which waits in the queue.
+    party: QueueParty,
     caps: QueueCaps,
+    /// The upstream with the slots; `None`: the call's principal has them.
+    upstream: Option<&'a UpstreamId>,
 }
 
-fn refused(gate: Option<&SlotGate<'_>>, outcome: &'static str) -> Failure {
-    let places = gate.map_or(0, |gate| gate.caps.places);
-    match gate.and_then(|gate| gate.upstream) {
-        Some(upstream) => refusal::busy(UPSTREAM, places, outcome).with_upstream(upstream),
-        None => refusal::busy(PRINCIPAL, places, outcome),
+impl<K: QueueName> SlotLimit<'_, K> {
+    fn refused(&self, outcome: &'static str) -> Failure {
+        let failure = refusal::busy(self.limit_name(), self.caps.places, outcome);
+        match self.upstream {
+            Some(upstream) => failure.with_upstream(upstream),
+            None => failure,
+        }
+    }
+
+    fn limit_name(&self) -> &'static str {
+        if self.upstream.is_some() {
+            UPSTREAM
+        } else {
+            PRINCIPAL
+        }
+    }
+}
+
+/// A slot (absent if no limit applies), or else the wait for one.
+enum EnteredSlot<'a, K: QueueName> {
+    Taken(Option<QueueSlot<K>>),
+    Waiting(SlotWait<K>, SlotLimit<'a, K>),
+}
+
+impl<'a, K: QueueName> EnteredSlot<'a, K> {
+    fn enter(limit: Option<SlotLimit<'a, K>>) -> Result<Self, Failure> {
+        let Some(limit) = limit else {
+            return Ok(Self::Taken(None));
+        };
+        match limit.queues.enter(limit.name, limit.party, limit.caps) {
+            QueueAdmission::Now(slot) => Ok(Self::Taken(Some(slot))),
+            QueueAdmission::Wait(waiting) => Ok(Self::Waiting(waiting, limit)),
+            QueueAdmission::Full => Err(limit.refused("full")),
+        }
+    }
+
+    /// Waits for a slot until `until`.
+    async fn wait(self, until: Instant) -> Result<Option<QueueSlot<K>>, Failure> {
+        let (waiting, limit) = match self {
+            Self::Taken(slot) => return Ok(slot),
+            Self::Waiting(waiting, limit) => (waiting, limit),
+        };
+        let queued = QueueTimer::new(&limit);
+        let slot = tokio::time::timeout_at(until, waiting).await;
+        drop(queued);
+        match slot {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            // The call of a principal with fewer waiting calls took its position in a full queue.
+            Ok(None) => Err(limit.refused("full")),
+            Err(_) => Err(limit.refused("waited")),
+        }
     }
 }
 
@@ -231,16 +238,11 @@ struct QueueTimer {
 }
 
 impl QueueTimer {
-    fn new(gate: Option<&SlotGate<'_>>) -> Self {
-        let upstream = gate.and_then(|gate| gate.upstream);
-        let name = if upstream.is_some() {
-            UPSTREAM
-        } else {
-            PRINCIPAL
-        };
-        let upstream =
-            upstream.map(|upstream| KeyValue::new("upstream", upstream.as_str().to_owned()));
-        let labels: Vec<_> = std::iter::once(KeyValue::new("limit", name))
+    fn new<K: QueueName>(limit: &SlotLimit<'_, K>) -> Self {
+        let upstream = limit
+            .upstream
+            .map(|upstream| KeyValue::new("upstream", upstream.as_str().to_owned()));
+        let labels: Vec<_> = std::iter::once(KeyValue::new("limit", limit.limit_name()))
             .chain(upstream)
             .collect();
         instruments().limit_queue.add(1, &labels);
