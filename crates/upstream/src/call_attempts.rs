@@ -21,13 +21,16 @@ use crate::single_server::SingleServerWatch;
 /// last one to end ends the server's tasks.
 #[derive(Debug)]
 pub(crate) struct CallAttempts {
-    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) server: CalledServer,
 }
 
 impl CallAttempts {
-    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer) -> Self {
-        Self { context, server }
+    pub(crate) fn new(server: CalledServer) -> Self {
+        Self { server }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<UpstreamContext> {
+        self.server.context()
     }
 
     /// Makes one attempt. While the breaker is open, one call a second reaches the server. `again`
@@ -50,10 +53,10 @@ impl CallAttempts {
             }
         };
         one.breaker
-            .admit(|| self.context.clock.now())
+            .admit(|| self.context().clock.now())
             .map_err(|wait| {
                 let text = "The upstream has not been reachable for a while: try again later";
-                let failure = self.context.label.fail(FailureKind::Unavailable, text);
+                let failure = self.context().label.fail(FailureKind::Unavailable, text);
                 FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
             })?;
         let start = one.breaker.begin();
@@ -126,7 +129,7 @@ impl CallAttempts {
     /// Returns the handles of the instance that has a task, and the server's own id of the task.
     pub(crate) fn of_task<'a>(&'a self, native: &'a str) -> (&'a UpstreamContext, &'a str) {
         let (instance, native) = self.server.find_task(native);
-        let context = instance.map_or(&self.context, |one| &one.context);
+        let context = instance.map_or(self.context(), |one| &one.context);
         (context, native)
     }
 }
@@ -164,7 +167,7 @@ impl TimeoutHandler for TimedServer {
         } else {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
-        let label = &self.attempts.context.label;
+        let label = &self.attempts.context().label;
         let failure = label.fail(FailureKind::TimedOut, text);
         let (silence, limit) = (passed.silence, self.silence_limit);
         match (&self.attempts.server, self.instance()) {
@@ -180,6 +183,6 @@ impl TimeoutHandler for TimedServer {
 
 impl Drop for CallAttempts {
     fn drop(&mut self) {
-        self.context.tasks.abort();
+        self.context().tasks.abort();
     }
 }

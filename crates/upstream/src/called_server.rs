@@ -8,6 +8,7 @@ use weir_core::upstream::{
     ClientSessionChange, HandoverSession, InstanceHealth, OutboundCall, ProcessStart,
 };
 use weir_core::{CapabilityClass, SessionKey};
+use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
 use weir_wire::Revision;
 
@@ -25,6 +26,14 @@ pub(crate) enum CalledServer {
 }
 
 impl CalledServer {
+    /// The parts of the upstream, which all URLs share.
+    pub(crate) fn context(&self) -> &Arc<UpstreamContext> {
+        match self {
+            Self::One(one) => &one.context,
+            Self::Several(all) => &all.context,
+        }
+    }
+
     /// True for a server behind URLs, false for a child process.
     pub(crate) fn is_http(&self) -> bool {
         match self {
@@ -51,10 +60,11 @@ impl CalledServer {
 
     /// Returns the time at which [`Self::is_down`] changed last.
     pub(crate) fn down_changed(&self) -> Option<SystemTime> {
-        let (changed, clock) = match self {
-            Self::One(one) => (one.breaker.changed()?, &one.context.clock),
-            Self::Several(all) => (all.down_changed()?, &all.context.clock),
-        };
+        let changed = match self {
+            Self::One(one) => one.breaker.changed(),
+            Self::Several(all) => all.down_changed(),
+        }?;
+        let clock = &self.context().clock;
         let age = clock.now().saturating_sub(changed);
         clock.wall().checked_sub(age)
     }

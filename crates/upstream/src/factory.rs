@@ -168,10 +168,10 @@ impl UpstreamFactory {
                     session,
                 );
                 let transport = ServerTransport::Stdio(Arc::new(child));
-                CalledServer::One(SingleServer::new(context.clone(), transport, None))
+                CalledServer::One(SingleServer::new(context, transport, None))
             }
         };
-        Ok(Arc::new(UpstreamService::new(context, server, baggage)))
+        Ok(Arc::new(UpstreamService::new(server, baggage)))
     }
 
     /// Makes a server behind one URL or several.

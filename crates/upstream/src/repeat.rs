@@ -31,7 +31,7 @@ pub(crate) async fn call_with_repeat(
     outbound: OutboundCall,
     route: Option<Arc<InstanceRoute>>,
 ) -> Reply {
-    attempts.context.repeat_budget.count_call();
+    attempts.context().repeat_budget.count_call();
     let mut used = Vec::new();
     let first = match call_with_resend(&attempts, &outbound, &mut used, route.as_deref()).await {
         Ok(reply) => reply,
@@ -122,7 +122,7 @@ impl ReplySource for RepeatingReply {
                 }
                 ReplyEvent::End(ReplyEnd::Failed(failure)) if failure.is_connection_lost() => {
                     let call = self.call.take().filter(|call| {
-                        let context = &call.attempts.context;
+                        let context = call.attempts.context();
                         context
                             .repeat_budget
                             .take_repetition(context.clock.millis(), context.label.attribute())

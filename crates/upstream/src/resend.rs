@@ -32,7 +32,7 @@ pub(crate) async fn call_with_resend(
             return Err(refusal);
         };
         let labels = [
-            attempts.context.label.attribute(),
+            attempts.context().label.attribute(),
             KeyValue::new("reason", proof.metric_label()),
         ];
         instruments().upstream_retries.add(1, &labels);

@@ -21,7 +21,6 @@ use weir_core::call_limits::{CallLimits, CallTimeLimits, TimeoutHandler};
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
-use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::call_attempts::{CallAttempts, TimedServer};
 use crate::called_server::CalledServer;
@@ -41,10 +40,11 @@ pub(crate) struct CallStack {
 }
 
 impl CallStack {
-    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
+    pub(crate) fn new(server: CalledServer, baggage: bool) -> Self {
+        let context = server.context();
         Self {
             in_flight: UpstreamInFlightLimit::new(context.label.clone(), context.bounds.in_flight),
-            attempts: Arc::new(CallAttempts::new(context, server)),
+            attempts: Arc::new(CallAttempts::new(server)),
             baggage,
         }
     }

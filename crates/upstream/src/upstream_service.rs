@@ -30,7 +30,6 @@ const ENDED_TASK_GRACE: Duration = Duration::from_secs(5);
 /// One upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamService {
-    context: Arc<UpstreamContext>,
     stack: Arc<CallStack>,
     tasks: Arc<UpstreamTaskRequests>,
     /// The permits of tasks with a subscription to their status.
@@ -42,14 +41,18 @@ pub(crate) struct UpstreamService {
 const MAX_FOLLOWED_TASKS: usize = 256;
 
 impl UpstreamService {
-    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
-        let stack = Arc::new(CallStack::new(context.clone(), server, baggage));
+    pub(crate) fn new(server: CalledServer, baggage: bool) -> Self {
+        let context = server.context().clone();
+        let stack = Arc::new(CallStack::new(server, baggage));
         Self {
-            tasks: Arc::new(UpstreamTaskRequests::new(context.clone(), stack.clone())),
-            context,
+            tasks: Arc::new(UpstreamTaskRequests::new(context, stack.clone())),
             stack,
             follow_permits: Arc::new(Semaphore::new(MAX_FOLLOWED_TASKS)),
         }
+    }
+
+    fn context(&self) -> &Arc<UpstreamContext> {
+        self.server().context()
     }
 
     fn server(&self) -> &CalledServer {
@@ -59,7 +62,7 @@ impl UpstreamService {
 
 impl Upstream for UpstreamService {
     fn id(&self) -> &UpstreamId {
-        &self.context.label.id
+        &self.context().label.id
     }
 
     fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
@@ -93,7 +96,7 @@ impl Upstream for UpstreamService {
             return;
         }
         let outbound = self.stack.strip_baggage(outbound);
-        let context = self.context.clone();
+        let context = self.context().clone();
         context.tasks.spawn(async move {
             let _permit = permit;
             self.stack.attempts.open_client_session(outbound).await;
@@ -125,7 +128,7 @@ impl Upstream for UpstreamService {
     }
 
     fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
-        let context = self.context.clone();
+        let context = self.context().clone();
         context.tasks.spawn(async move {
             // It is cancelled as well as can be: nothing reads the answer.
             drop(tasks::call(self.tasks.clone(), outbound).await);
@@ -156,7 +159,7 @@ impl Upstream for UpstreamService {
         if let CalledServer::Several(all) = self.server() {
             return Some(all.tasks_after_export());
         }
-        let mut later = self.context.task_holds.tasks_after_export();
+        let mut later = self.context().task_holds.tasks_after_export();
         Some(Box::pin(stream::poll_fn(move |cx| later.poll_recv(cx))))
     }
 
@@ -169,7 +172,7 @@ impl Upstream for UpstreamService {
     }
 
     fn own_request_time(&self) -> Duration {
-        self.context.own_requests.deadlines.list
+        self.context().own_requests.deadlines.list
     }
 
     fn health(&self) -> UpstreamHealth {
@@ -184,7 +187,7 @@ impl Upstream for UpstreamService {
             last_error,
             last_error_at,
             starting: server.starting(),
-            last_lines: self.context.record.last_lines(),
+            last_lines: self.context().record.last_lines(),
             in_flight: self.stack.in_flight.count(),
             sessions: server.sessions(),
             instances: server.instances(),
@@ -208,7 +211,7 @@ impl Upstream for UpstreamService {
     fn run_out(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
             self.stack.in_flight.wait_until_idle(grace).await;
-            let mut contexts = vec![&self.context];
+            let mut contexts = vec![self.context()];
             if let CalledServer::Several(all) = self.server() {
                 contexts.extend(all.iter().map(|one| &one.context));
             }
@@ -227,7 +230,7 @@ impl Upstream for UpstreamService {
             // Calls that still run after the grace lose their server.
             self.stack.in_flight.wait_for_end(grace).await;
             self.server().close().await;
-            self.context.tasks.stop(RETIRE_GRACE).await;
+            self.context().tasks.stop(RETIRE_GRACE).await;
         })
     }
 }
