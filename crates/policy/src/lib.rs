@@ -16,8 +16,6 @@ mod mtls;
 pub mod rules;
 pub mod settings;
 mod strict_json;
-#[cfg(feature = "test-doubles")]
-mod test_doubles;
 pub(crate) mod token;
 mod verifier_ports;
 
@@ -26,6 +24,4 @@ pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed_caller::{ClaimedCaller, claimed_caller};
 pub use credentials::{CredentialVerifier, IssuerStatus, count_issuer_keys};
-#[cfg(feature = "test-doubles")]
-pub use test_doubles::{AllowAll, NoAudit, NoLimits};
 pub use verifier_ports::VerifierPorts;

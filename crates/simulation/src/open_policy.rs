@@ -1,7 +1,11 @@
-//! A verifier in its smallest form: a token is the name of its bearer.
+//! A verifier and an audit in their smallest form: a token is the name of its bearer, and nothing is
+//! recorded.
 
 use weir_core::failure::AuthenticationDenial;
-use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::port::{
+    AuditLog, CallAttempt, EndedCall, Evidence, Fut, GateDecision, OperatorAction, SenderEntrance,
+    Verifier,
+};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Failure, FailureKind};
 
@@ -25,4 +29,23 @@ impl Verifier for NameVerifier {
                 })
         })
     }
+}
+
+/// Nothing is recorded.
+pub(crate) struct NoAudit;
+
+impl AuditLog for NoAudit {
+    fn record_entrance(&self, _entrance: &SenderEntrance<'_>) {}
+
+    fn record_decision(
+        &self,
+        _attempt: &CallAttempt<'_>,
+        _decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn record_end(&self, _attempt: &CallAttempt<'_>, _ended: &EndedCall) {}
+
+    fn record_operator_action(&self, _action: &OperatorAction<'_>) {}
 }

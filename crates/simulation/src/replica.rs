@@ -24,8 +24,9 @@ use weir_front::{
     ForwardError, ForwardedBody, ForwardedRequest, Front, FrontPorts, FrontSettings, ReplicaPorts,
     RequestForwarder,
 };
+use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::{LimitSettings, PolicyLimiter};
-use weir_policy::{AllowAll, BlocklistAuthorizer, NoAudit};
+use weir_policy::rules::PolicyAuthorizer;
 use weir_redis_store::{
     OwnReplica, RedisSettings, RedisStore, RedisTopology, ServerDialer, StorePorts,
 };
@@ -38,7 +39,7 @@ use crate::door::Door;
 use crate::host::HostClock;
 use crate::links::HostName;
 use crate::network::Network;
-use crate::open_policy::{ISSUER, NameVerifier};
+use crate::open_policy::{ISSUER, NameVerifier, NoAudit};
 use crate::options::PlantedFault;
 use crate::redis_server::REDIS_ADDRESS;
 use crate::replica_world::ReplicaWorld;
@@ -258,7 +259,9 @@ impl Replica {
         let notifier = Arc::<SessionNotifier>::default();
         let bus = Arc::<MemoryBus>::default();
         links.store.link_bus(&bus);
-        let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(AllowAll)));
+        let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(
+            PolicyAuthorizer::default(),
+        )));
         let counters = links.store.counters();
         let limits = PolicyLimiter::new(LimitSettings::default(), clock.clone(), counters);
         let limits = Arc::new(limits.with_shared_rates(links.store.rates()));

@@ -12,14 +12,15 @@ use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
 use weir_listen::{OtherProcess, RequestForwarder};
-use weir_policy::{AllowAll, NoAudit, NoLimits};
+use weir_policy::rules::PolicyAuthorizer;
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{
-    ChangingAccess, EntranceGate, NameVerifier, SingleReplicaBus, TestRecords, open_gates,
+    ChangingAccess, EntranceGate, NameVerifier, NoLimits, RefusedSenders, SingleReplicaBus,
+    TestRecords, open_gates,
 };
 use crate::test_replays::TestReplays;
 
@@ -69,8 +70,8 @@ impl Default for FrontParts {
         Self {
             anonymous: true,
             page: PageSize::default(),
-            authorizer: Arc::new(AllowAll),
-            audit: Arc::new(NoAudit),
+            authorizer: Arc::new(PolicyAuthorizer::default()),
+            audit: Arc::new(RefusedSenders::default()),
             verifier: None,
             records: TestRecords::default(),
             replays: TestReplays::default(),
@@ -218,7 +219,7 @@ impl TestFront {
         let ports = CatalogPorts {
             clock: Arc::new(clock.clone()),
             random: random.clone(),
-            authorizer: Arc::new(AllowAll),
+            authorizer: Arc::new(PolicyAuthorizer::default()),
             session_lists: SessionListTable::new(Arc::clone(&notifier), &*random),
             announcements: None,
         };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::future::ready;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,13 +15,14 @@ use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, EndedCall, Evidence,
-    Fut, GateDecision, MessageBus, OperatorAction, ReadyOrFut, RecordKey, RecordStore,
-    SenderEntrance, StoreError, StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
+    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
+    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
+    ReadyOrFut, RecordKey, RecordStore, SenderEntrance, StoreError, StoredRecord, Verifier,
+    Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
-use weir_policy::{AllowAll, NoAudit, NoLimits};
+use weir_policy::rules::PolicyAuthorizer;
 use weir_router::Gates;
 
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
@@ -65,9 +67,43 @@ impl Verifier for NameVerifier {
 /// Allows every call, and keeps no audit.
 pub(crate) fn open_gates() -> Gates {
     Gates {
-        authorizer: Arc::new(AllowAll),
+        authorizer: Arc::new(PolicyAuthorizer::default()),
         limiter: Arc::new(NoLimits),
-        audit: Arc::new(NoAudit),
+        audit: Arc::new(RefusedSenders::default()),
+    }
+}
+
+/// No rate is limited.
+pub(crate) struct NoLimits;
+
+impl Limiter for NoLimits {
+    fn admit_address(&self, _peer: IpAddr) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn admit_request<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _endpoint: &'a EndpointId,
+    ) -> RateDecision<'a, Failure> {
+        RateDecision::Now(Ok(()))
+    }
+
+    fn admit_call<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _call: &'a Call,
+        _item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
+    }
+
+    fn admit_continuation<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
     }
 }
 
@@ -192,26 +228,21 @@ impl Authorizer for EntranceGate {
         (self.0)()
     }
 
-    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
-        AllowAll.audience(principal, endpoint)
+    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
+        None
     }
 
-    fn may_see(
-        &self,
-        principal: &Principal,
-        endpoint: &EndpointId,
-        item: &CatalogItem,
-    ) -> Visibility {
-        AllowAll.may_see(principal, endpoint, item)
+    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
+        Visibility::Visible
     }
 
     fn may_call(
         &self,
-        principal: &Principal,
-        call: &Call,
-        item: &CatalogItem,
+        _: &Principal,
+        _: &Call,
+        _: &CatalogItem,
     ) -> Result<CallPermission, Failure> {
-        AllowAll.may_call(principal, call, item)
+        Ok(CallPermission::default())
     }
 }
 
