@@ -37,11 +37,7 @@ use listeners::{
 };
 use replica_links::ReplicaLinks;
 use weir_admin::{AdminListener, ControlHandles, Strictness};
-use weir_config::{
-    Config, ConfigLoader, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion, Weakening,
-    weakenings,
-};
-use weir_config_file::config_report::ConfigReport;
+use weir_config::{Config, IncludeErrors, TeamFile, TeamFileVersion, Weakening, weakenings};
 use weir_handover::{HandoverResources, Successor};
 use weir_telemetry::Telemetry;
 use weir_text::count;
@@ -192,27 +188,6 @@ impl Weir {
             predecessor_ended,
             is_in_memory,
         })
-    }
-
-    /// Starts with the config of a source.
-    ///
-    /// # Errors
-    ///
-    /// As [`Weir::start`], and the errors of the config.
-    pub async fn start_from(source: ConfigSource) -> Result<Self, StartError> {
-        Self::start(load(source).map_err(StartError::Config)?).await
-    }
-
-    /// Reloads the config of a source; see [`Weir::reload`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Weir::reload`], and the errors of the config.
-    pub fn reload_from(&self, source: ConfigSource) -> Result<Vec<&'static str>, ReloadError> {
-        let config = load(source)
-            .map_err(ReloadError::Config)
-            .inspect_err(|error| self.refused_reload(error))?;
-        self.reload(&config, Strictness::NoWeaker)
     }
 
     /// The address of the clients' listener: the real port if the config has 0.
@@ -555,10 +530,4 @@ fn record_load_time(result: &'static str) {
     instruments()
         .config_last_reload
         .record(now, &[opentelemetry::KeyValue::new("result", result)]);
-}
-
-fn load(source: ConfigSource) -> Result<Arc<Config>, ConfigReport> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let outcome = ConfigLoader::new(source, &environment).load();
-    outcome.config.map(Arc::new).ok_or(outcome.report)
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 
 use weir_audit::AuditError;
 use weir_config::{Protection, Weakening};
-use weir_config_file::config_report::ConfigReport;
 use weir_text::count;
 
 use super::exposure::Exposure;
@@ -14,9 +13,6 @@ use super::exposure::Exposure;
 /// The reason why weir did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The config has errors.
-    #[error("the config cannot be used:\n{0}")]
-    Config(ConfigReport),
     /// An address cannot be bound.
     #[error("cannot listen on {address}{}: {why}", if *.operators { " for operators" } else { "" })]
     Listen {
@@ -56,9 +52,6 @@ pub enum StartError {
 /// The reason why a reload was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The config has errors.
-    #[error("the config cannot be used:\n{0}")]
-    Config(ConfigReport),
     /// A listener is bound to an address that the config may not be served at.
     #[error(transparent)]
     Exposed(#[from] Exposure),
@@ -89,7 +82,6 @@ impl ReloadError {
         match self {
             Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
             Self::Exposed(_) => vec![EXPOSED],
-            Self::Config(_) => vec![INVALID],
             Self::Upstream(_)
             | Self::Audit(_)
             | Self::Telemetry(_)
