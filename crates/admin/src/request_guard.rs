@@ -13,16 +13,19 @@ use axum::http::uri::{Authority, Uri};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use weir_config::{LIVENESS_PATH, READINESS_PATH};
 use weir_wire::header::ReceivedHeader;
 
 use super::admin_error::AdminError;
 use super::operator_auth::off;
-use super::route_table::OPEN_PATHS;
 use super::state::AdminState;
 
 /// The content security policy of responses that are not pages: a browser may only show them.
 const POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The paths of probes. They need no operator, and their responses have no secrets.
+const PROBE_PATHS: [&str; 3] = [LIVENESS_PATH, READINESS_PATH, "/openapi.yaml"];
 
 /// Refuses every request that names another host than this listener's, probes and scrapes included.
 /// This prevents DNS rebinding.
@@ -149,12 +152,11 @@ fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
         && !headers.contains_key(header::ORIGIN)
 }
 
-/// Reports if a request is a load balancer's for an open path, in the version of HTTP that has no
-/// `Host`.
+/// Reports if a request is a load balancer's probe, in the version of HTTP that has no `Host`.
 fn is_nameless_probe(request: &Request) -> bool {
     let headers = request.headers();
     request.version() < Version::HTTP_11
-        && OPEN_PATHS.contains(&request.uri().path())
+        && PROBE_PATHS.contains(&request.uri().path())
         && request.uri().authority().is_none()
         && !headers.contains_key(header::HOST)
         && !headers.contains_key(header::ORIGIN)

@@ -3,9 +3,6 @@
 use weir_config::{LIVENESS_PATH, READINESS_PATH};
 use weir_explain::EXPLAIN_PATH;
 
-/// The routes that need no operator and say nothing that is secret.
-pub(super) const OPEN_PATHS: [&str; 3] = [LIVENESS_PATH, READINESS_PATH, "/openapi.yaml"];
-
 /// The routes and their methods. Tests compare them with `openapi/weir.yaml`.
 pub const ROUTES: [(&str, &str); 26] = [
     (LIVENESS_PATH, "get"),

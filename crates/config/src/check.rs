@@ -36,6 +36,7 @@ use weir_config_file::env::Environment;
 use weir_config_file::raw::{
     OrOff, RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time,
 };
+use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_front::FrontSettings;
 use weir_policy::rules::EndpointPolicies;
@@ -51,7 +52,6 @@ pub(crate) use config_defaults::ConfigDefaults;
 pub(crate) use default_endpoints::{add_to_default_endpoints, default_endpoints};
 pub use own_address_check::OWN_ADDRESS;
 use own_address_check::OwnAddresses;
-pub(crate) use policy_check::policy_set;
 
 /// The default of `drain`. Long enough for most calls, and shorter than the grace period of process
 /// managers (30 s is usual).
@@ -62,7 +62,9 @@ const DEFAULT_FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// The default of `change_window`. A storm of changes at an upstream becomes at most two
 /// notifications a second to each client.
 const DEFAULT_CHANGE_WINDOW: Duration = Duration::from_millis(500);
-/// Checks the main file. The config is complete only if the report has no errors.
+
+/// Checks the main file, to which the teams' files are added before [`complete`]. Its settings can
+/// be used only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
 pub(crate) fn check_main_file(
@@ -152,7 +154,7 @@ pub(crate) fn check_main_file(
         keys,
         drain,
         log,
-        // Set after all files are read.
+        // Set by `complete`.
         names_endpoints: own_endpoints,
         rules: Arc::new(EndpointPolicies::default()),
         audit,
@@ -174,6 +176,25 @@ pub(crate) fn check_main_file(
         own_endpoints,
         has_default_endpoint: false,
     }
+}
+
+/// Completes the config of all files: the default endpoints, and the policies of all endpoints.
+pub(crate) fn complete(main: MainConfig) -> Config {
+    let mut config = main.config;
+    let names_none = config.endpoints.is_empty();
+    config.names_endpoints = main.own_endpoints || !(main.has_default_endpoint || names_none);
+    if !main.own_endpoints && names_none {
+        config.endpoints = default_endpoints(&[], &main.defaults);
+    }
+    config.rules = policy_check::policy_set(&config, main.common, &main.endpoint_rules);
+    if let Some(oauth) = &mut config.front.oauth {
+        let scopes = |endpoint: &Endpoint| {
+            let scopes = config.rules.scopes(&endpoint.id).to_vec();
+            (endpoint.id.clone(), scopes)
+        };
+        oauth.scopes = config.endpoints.iter().map(scopes).collect();
+    }
+    config
 }
 
 /// Checks `include` and `include_errors`.

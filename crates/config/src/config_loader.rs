@@ -295,29 +295,10 @@ impl<'a> ConfigLoader<'a> {
             .for_each(|(file, text)| fingerprint.add_file(file, text));
         self.secrets.add_to(fingerprint);
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
-        let names_none = main.config.endpoints.is_empty();
-        main.config.names_endpoints =
-            main.own_endpoints || !(main.has_default_endpoint || names_none);
-        if !main.own_endpoints && names_none {
-            main.config.endpoints = check::default_endpoints(&[], &main.defaults);
-        }
-        let (common, endpoint_rules) = (
-            std::mem::take(&mut main.common),
-            std::mem::take(&mut main.endpoint_rules),
-        );
-        main.config.rules = check::policy_set(&main.config, common, &endpoint_rules);
-        if let Some(oauth) = &mut main.config.front.oauth {
-            let scopes = |endpoint: &weir_core::Endpoint| {
-                (
-                    endpoint.id.clone(),
-                    main.config.rules.scopes(&endpoint.id).to_vec(),
-                )
-            };
-            oauth.scopes = main.config.endpoints.iter().map(scopes).collect();
-        }
+        let config = check::complete(main);
         let broken = broken || report.has_errors();
         if !broken {
-            check::check_whole(&main.config, &mut report);
+            check::check_whole(&config, &mut report);
         }
         report.set_lines(|path| tree.line_of(path));
         report.apply_aliases(&aliases);
@@ -325,7 +306,7 @@ impl<'a> ConfigLoader<'a> {
         report.set_file(&name, |_| 0);
         report.append(teams.report);
         LoadOutcome {
-            config: (!broken).then_some(main.config),
+            config: (!broken).then_some(config),
             report,
             held_back: teams.held_back,
         }

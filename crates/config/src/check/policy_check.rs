@@ -103,7 +103,7 @@ pub(super) fn endpoint_policy(
 
 /// Returns the policies of the whole config: those of all files, and one for every endpoint with
 /// tools that need scopes.
-pub(crate) fn policy_set(
+pub(super) fn policy_set(
     config: &Config,
     common: Vec<PolicyFile>,
     endpoint_rules: &[EndpointRules],
