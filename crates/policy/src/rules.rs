@@ -15,6 +15,8 @@ mod entities;
 #[cfg(test)]
 mod panic_trip;
 mod policy_file;
+mod policy_rule;
+mod policy_source;
 mod policy_target;
 mod rule_index;
 mod rule_texts;
@@ -36,7 +38,8 @@ use weir_core::principal::Principal;
 pub use cedar_schema::schema;
 pub use decision::PolicyOutcome;
 pub use endpoint_policies::{EndpointPolicies, EndpointRules};
-pub use policy_file::{NamedEntity, PolicyDiagnostic, PolicyFile};
+pub use policy_file::{NamedEntity, PolicyFile};
+pub use policy_source::PolicyDiagnostic;
 pub use policy_target::PolicyTarget;
 
 use self::decision::AccessDecision;

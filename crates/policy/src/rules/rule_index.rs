@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cedar_policy::EntityUid;
 
 use super::attribute_reads::AttributeReads;
-use super::policy_file::PolicyRule;
+use super::policy_rule::PolicyRule;
 
 /// The rules of one endpoint, common ones and its own.
 #[derive(Default)]
