@@ -9,12 +9,13 @@ use parking_lot::Mutex;
 use weir_config::Config;
 
 /// The config in force and its history.
+#[derive(Debug)]
 pub struct ConfigHistory {
     config: ArcSwap<Config>,
     history: Mutex<ConfigHistoryState>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct ConfigHistoryState {
     pub(crate) started: SystemTime,
     pub(crate) applied: SystemTime,
@@ -24,7 +25,7 @@ pub(super) struct ConfigHistoryState {
 }
 
 /// The outcome of a reload.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct ReloadOutcome {
     pub(crate) at: SystemTime,
     /// The error, if the config was rejected.
@@ -86,11 +87,5 @@ impl ConfigHistory {
 
     pub(super) fn snapshot(&self) -> ConfigHistoryState {
         self.history.lock().clone()
-    }
-}
-
-impl std::fmt::Debug for ConfigHistory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ConfigHistory")
     }
 }

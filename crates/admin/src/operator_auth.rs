@@ -68,6 +68,7 @@ impl Operator {
 }
 
 /// The authenticator of the operators' listener.
+#[derive(Debug)]
 pub struct OperatorAuth {
     /// `None` after the config switched the listener off: every request is refused until the
     /// listener ends.
@@ -240,12 +241,6 @@ impl OperatorAuth {
     }
 }
 
-impl std::fmt::Debug for OperatorAuth {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OperatorAuth")
-    }
-}
-
 /// Reports if credentials were refused because they have expired.
 fn is_expired(kind: &FailureKind) -> bool {
     let expired = AuthenticationDenial::Invalid("expired");
@@ -356,7 +351,7 @@ mod tests {
     use super::*;
 
     /// Ports without an issuer to reach. They keep the details of operators' actions.
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     struct UnreachableIssuer(Mutex<Vec<String>>);
 
     impl Clock for UnreachableIssuer {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_core::port::{ReplicaId, ReplicaSeen};
 
 /// The replicas and their shared store, as this replica sees them. No answer takes a trip.
-pub trait ReplicaOverview: Send + Sync {
+pub trait ReplicaOverview: std::fmt::Debug + Send + Sync {
     /// The name of this replica.
     fn own(&self) -> ReplicaId;
 

@@ -205,7 +205,7 @@ pub async fn follow_shared_changes(state: Arc<AdminState>) {
 }
 
 /// The parts that changes take effect on before there are requests.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct OverrideSinks<'a> {
     /// The changes in force.
     pub overrides: &'a OperatorOverrides,
@@ -215,12 +215,6 @@ pub struct OverrideSinks<'a> {
     pub blocked: &'a BlocklistAuthorizer,
     /// The audit of operators' actions.
     pub audit: &'a dyn AuditLog,
-}
-
-impl std::fmt::Debug for OverrideSinks<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OverrideSinks").finish_non_exhaustive()
-    }
 }
 
 /// Makes the changes of other replicas before the first request is served, and makes those of the

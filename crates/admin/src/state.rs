@@ -26,6 +26,7 @@ use super::replica_overview::ReplicaOverview;
 use super::strictness::Strictness;
 
 /// The handles.
+#[derive(Debug)]
 pub struct AdminParts {
     /// The metrics, for scrapes.
     pub metrics: Metrics,
@@ -65,13 +66,8 @@ pub struct AdminParts {
     pub peers: Option<ReplicaPorts>,
 }
 
-impl std::fmt::Debug for AdminParts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdminParts").finish_non_exhaustive()
-    }
-}
-
 /// The state that all handlers of the admin listener share.
+#[derive(Debug)]
 pub struct AdminState {
     parts: AdminParts,
     /// The operators' changes in force.
@@ -218,12 +214,6 @@ impl std::ops::Deref for AdminState {
 
     fn deref(&self) -> &AdminParts {
         &self.parts
-    }
-}
-
-impl std::fmt::Debug for AdminState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AdminState")
     }
 }
 

@@ -19,6 +19,7 @@ use weir_core::upstream::ListKind;
 
 use crate::cursor::{Cursor, CursorScope};
 
+#[derive(Debug)]
 struct Sevens;
 
 impl Random for Sevens {

@@ -71,7 +71,7 @@ impl Default for CatalogSettings {
 }
 
 /// The ports that a catalog uses.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct CatalogPorts {
     /// For times that operators read. Waiting is tokio's, so that tests can pause it.
     pub clock: Arc<dyn Clock>,
@@ -83,10 +83,4 @@ pub struct CatalogPorts {
     pub session_lists: Arc<SessionListTable>,
     /// The lists that other replicas announce; absent for a single one.
     pub announcements: Option<Arc<dyn ListAnnouncements>>,
-}
-
-impl std::fmt::Debug for CatalogPorts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CatalogPorts")
-    }
 }

@@ -61,6 +61,6 @@ impl http_body::Body for AnswerBody {
 
 impl fmt::Debug for AnswerBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AnswerBody")
+        f.debug_struct("AnswerBody").finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@
 //! A replica that announces opens a stream to each other one. That one looks at the announcements now,
 //! and answers with a byte once it knows them, and with another byte once it has the lists.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +33,14 @@ const LATE_WAIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The announcements of a store, confirmed by the other replicas.
+#[derive(Debug)]
 pub struct ConfirmedLists {
     store: Arc<dyn ListAnnouncements>,
     peers: Arc<ConfirmingPeers>,
 }
 
 /// The way to the other replicas.
+#[derive(Debug)]
 struct ConfirmingPeers {
     directory: Arc<dyn ReplicaDirectory>,
     forwarder: Arc<PeerForwarder>,
@@ -180,11 +181,5 @@ impl ListAnnouncements for ConfirmedLists {
 
     fn wait_for_look(&self) -> Fut<'_, ()> {
         self.store.wait_for_look()
-    }
-}
-
-impl fmt::Debug for ConfirmedLists {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConfirmedLists").finish_non_exhaustive()
     }
 }

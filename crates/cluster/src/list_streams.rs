@@ -1,6 +1,5 @@
 //! The answers to replicas that announce lists: this one knows the announcement, and has the lists.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,7 +21,7 @@ pub(crate) const FOLLOWED: u8 = b'f';
 pub(crate) const OLDER_LIST: u8 = b'o';
 
 /// The lists of this replica.
-pub trait ListFollower: Send + Sync {
+pub trait ListFollower: std::fmt::Debug + Send + Sync {
     /// Takes the announcements that are known now: from then on, requests wait for the lists.
     fn learn_announced(&self);
 
@@ -32,6 +31,7 @@ pub trait ListFollower: Send + Sync {
 }
 
 /// Answers the streams of replicas that announce lists, and hands on all others.
+#[derive(Debug)]
 pub struct ListStreams {
     announcements: Arc<dyn ListAnnouncements>,
     lists: Arc<dyn ListFollower>,
@@ -95,10 +95,4 @@ fn read_version(headers: &HeaderMap) -> Option<u64> {
         .ok()?
         .parse()
         .ok()
-}
-
-impl fmt::Debug for ListStreams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListStreams").finish_non_exhaustive()
-    }
 }

@@ -105,6 +105,6 @@ impl PeerStream {
 
 impl fmt::Debug for PeerStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeerStream")
+        f.debug_struct("PeerStream").finish_non_exhaustive()
     }
 }

@@ -185,7 +185,7 @@ impl ParkedId {
 
 impl fmt::Debug for ParkedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ParkedId")
+        f.debug_struct("ParkedId").finish_non_exhaustive()
     }
 }
 

@@ -309,6 +309,7 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug)]
     struct AscendingRandom;
     impl Random for AscendingRandom {
         fn fill(&self, buffer: &mut [u8]) {

@@ -54,6 +54,7 @@ mod tests {
     use crate::port::{Evidence, Fut, Verifier};
     use crate::principal::{Subject, VerifiedIdentity};
 
+    #[derive(Debug)]
     struct TestVerifier(Option<bool>);
 
     impl Verifier for TestVerifier {

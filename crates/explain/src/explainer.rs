@@ -13,7 +13,7 @@ use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
 
 /// The operators' overrides, as an explanation words them.
-pub trait OverrideWords: Send + Sync {
+pub trait OverrideWords: std::fmt::Debug + Send + Sync {
     /// Describes the change by which an upstream is out of service: operator, begin, end and
     /// reason, for people.
     fn of_upstream(&self, id: &UpstreamId) -> Option<String>;
@@ -23,6 +23,7 @@ pub trait OverrideWords: Send + Sync {
 }
 
 /// Answers questions about access to tools.
+#[derive(Debug)]
 pub struct Explainer {
     pub(crate) config: ArcSwap<Config>,
     pub(crate) rules: Arc<PolicyAuthorizer>,
@@ -35,6 +36,7 @@ pub struct Explainer {
 }
 
 /// The components of a running weir that its explainer queries.
+#[derive(Debug)]
 pub struct ExplainerSources {
     /// The rules of the requests.
     pub rules: Arc<PolicyAuthorizer>,
@@ -46,12 +48,6 @@ pub struct ExplainerSources {
     pub catalog: Arc<Catalog>,
     /// The operators' overrides.
     pub overrides: Arc<dyn OverrideWords>,
-}
-
-impl std::fmt::Debug for ExplainerSources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExplainerSources").finish_non_exhaustive()
-    }
 }
 
 impl Explainer {
@@ -93,11 +89,5 @@ impl Explainer {
     /// Replaces the config. The rules, limits and catalog are updated elsewhere.
     pub fn set_config(&self, config: Arc<Config>) {
         self.config.store(config);
-    }
-}
-
-impl std::fmt::Debug for Explainer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Explainer")
     }
 }

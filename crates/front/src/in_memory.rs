@@ -85,7 +85,7 @@ pub struct UpcomingRequest(#[expect(dead_code, reason = "its drop counts")] Task
 
 impl fmt::Debug for InMemoryChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InMemoryChannel")
+        f.debug_struct("InMemoryChannel").finish_non_exhaustive()
     }
 }
 
@@ -120,6 +120,6 @@ impl http_body::Body for InMemoryBody {
 
 impl fmt::Debug for InMemoryBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InMemoryBody")
+        f.debug_struct("InMemoryBody").finish_non_exhaustive()
     }
 }

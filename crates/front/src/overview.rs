@@ -104,6 +104,6 @@ impl FrontOverview {
 
 impl std::fmt::Debug for FrontOverview {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FrontOverview")
+        f.debug_struct("FrontOverview").finish_non_exhaustive()
     }
 }

@@ -83,7 +83,7 @@ pub(super) struct WireId([u8; 16]);
 
 impl std::fmt::Debug for WireId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WireId")
+        f.debug_struct("WireId").finish_non_exhaustive()
     }
 }
 

@@ -17,6 +17,7 @@ use super::message::{
 };
 
 /// The task book of this process.
+#[derive(Debug)]
 pub struct MovableTasks {
     own: MemoryTasks,
     arrival: HandoverArrival,
@@ -24,12 +25,6 @@ pub struct MovableTasks {
     successor: ArcSwapOption<HandoverLink>,
     /// Held for writing while the tasks are copied: no change comes in between.
     copying: RwLock<()>,
-}
-
-impl std::fmt::Debug for MovableTasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MovableTasks").finish_non_exhaustive()
-    }
 }
 
 impl MovableTasks {

@@ -26,19 +26,15 @@ use super::message::{
 use super::movable_tasks::MovableTasks;
 
 /// The records of sessions.
+#[derive(Debug)]
 pub struct MovableRecords {
     own: MemoryRecords,
     location: RwLock<RecordsLocation>,
     arrival: HandoverArrival,
 }
 
-impl std::fmt::Debug for MovableRecords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MovableRecords").finish_non_exhaustive()
-    }
-}
-
 /// The location of the records.
+#[derive(Debug)]
 enum RecordsLocation {
     /// In this process.
     Here,
@@ -265,18 +261,13 @@ pub(crate) async fn answer(
 
 /// The replay logs of sessions. They stay in a process whose calls still write to them, and the
 /// successor gets a copy.
+#[derive(Debug)]
 pub struct MovableReplays {
     own: MemoryReplays,
     predecessor: ArcSwapOption<HandoverLink>,
     successor: ArcSwapOption<HandoverLink>,
     /// Held for writing while the logs are copied: no change comes in between.
     copying: RwLock<()>,
-}
-
-impl std::fmt::Debug for MovableReplays {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MovableReplays").finish_non_exhaustive()
-    }
 }
 
 impl MovableReplays {

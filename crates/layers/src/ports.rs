@@ -1,6 +1,5 @@
 //! The ports through which the client side reaches the rest of weir.
 
-use std::fmt;
 use std::sync::Arc;
 
 use weir_core::Budgets;
@@ -14,7 +13,7 @@ use weir_listen::{OtherProcess, RequestForwarder};
 use weir_session::{SessionIds, SessionPorts};
 
 /// The ports that the client side needs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct FrontPorts {
     /// Verifies credentials.
     pub verifier: Arc<dyn Verifier>,
@@ -53,18 +52,12 @@ pub struct FrontPorts {
 }
 
 /// The ports to the other replicas.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ReplicaPorts {
     /// The replicas that are there.
     pub directory: Arc<dyn ReplicaDirectory>,
     /// Sends them requests that they own the subject of.
     pub forwarder: Arc<dyn RequestForwarder>,
-}
-
-impl fmt::Debug for ReplicaPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplicaPorts").finish_non_exhaustive()
-    }
 }
 
 impl FrontPorts {
@@ -125,11 +118,5 @@ impl FrontPorts {
             clock: self.clock.clone(),
             random: self.random.clone(),
         }
-    }
-}
-
-impl fmt::Debug for FrontPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrontPorts").finish_non_exhaustive()
     }
 }

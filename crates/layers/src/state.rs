@@ -17,6 +17,7 @@ use crate::ports::FrontPorts;
 use crate::shutdown::Shutdown;
 
 /// The state that survives a reload.
+#[derive(Debug)]
 pub struct FrontState {
     /// The ports.
     pub ports: FrontPorts,
@@ -40,12 +41,6 @@ pub struct FrontState {
     pub sse_connections: Arc<SseConnections>,
     /// The tasks that belong to no connection, and the signals of the shutdown.
     pub shutdown: Shutdown,
-}
-
-impl std::fmt::Debug for FrontState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrontState").finish_non_exhaustive()
-    }
 }
 
 impl FrontState {

@@ -198,7 +198,7 @@ pub enum ForwardError {
 }
 
 /// Sends requests of clients to other replicas, or to another process of a graceful restart.
-pub trait RequestForwarder: Send + Sync {
+pub trait RequestForwarder: fmt::Debug + Send + Sync {
     /// Sends a request to a replica, and returns its answer. Dropping the future ends the request
     /// there.
     fn forward<'a>(

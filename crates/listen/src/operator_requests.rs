@@ -116,6 +116,6 @@ impl<B: ServedBody> ServedBody for ReplicaBody<B> {
 
 impl<B> fmt::Debug for ReplicaBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReplicaBody")
+        f.debug_struct("ReplicaBody").finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ pub const STREAM_HEADER: HeaderName = HeaderName::from_static("weir-replica-stre
 pub const STREAM_VERSION: HeaderValue = HeaderValue::from_static("1");
 
 /// Answers the streams that other replicas open.
-pub trait ReplicaStreams: Send + Sync {
+pub trait ReplicaStreams: std::fmt::Debug + Send + Sync {
     /// Answers one stream. The body of the answer reads that of the request; it is dropped when the
     /// other replica resets the stream.
     fn serve(self: Arc<Self>, request: Request<RequestBody>) -> Response<ForwardedBody>;

@@ -165,6 +165,6 @@ impl http_body::Body for RequestBody {
 /// Without the bytes, which are the client's own.
 impl fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RequestBody")
+        f.debug_struct("RequestBody").finish_non_exhaustive()
     }
 }

@@ -151,7 +151,8 @@ impl ResolvesServerCert for ListenerCertificates {
 
 impl std::fmt::Debug for ListenerCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ListenerCertificates")
+        f.debug_struct("ListenerCertificates")
+            .finish_non_exhaustive()
     }
 }
 

@@ -186,7 +186,7 @@ impl Verifier for CredentialVerifier {
 
 impl std::fmt::Debug for CredentialVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CredentialVerifier")
+        f.debug_struct("CredentialVerifier").finish_non_exhaustive()
     }
 }
 

@@ -66,7 +66,7 @@ pub struct OwnReplica {
 }
 
 /// The ports and keys that the shared store uses.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StorePorts {
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -75,12 +75,6 @@ pub struct StorePorts {
     /// The keys that seal records. All replicas need the same. The store chooses the one that
     /// seals.
     pub sealer: Sealer,
-}
-
-impl fmt::Debug for StorePorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StorePorts").finish_non_exhaustive()
-    }
 }
 
 /// The state of the shared store as this replica sees it.

@@ -3,7 +3,6 @@
 //! [`Admitted`] has no other constructor than [`admit`], so a later step that asks for it cannot be
 //! reached by a call that skipped the gate.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -63,7 +62,7 @@ impl Admitted {
 }
 
 /// The parts that decide about calls, and the audit that records the decisions.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Gates {
     /// Decides if the principal may make a call.
     pub authorizer: Arc<dyn Authorizer>,
@@ -146,11 +145,5 @@ pub(crate) async fn admit(
                 .record_decision(&attempt, GateDecision::Refused(&failure))?;
             Err(failure)
         }
-    }
-}
-
-impl fmt::Debug for Gates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Gates")
     }
 }

@@ -359,7 +359,7 @@ fn purpose(what: &[u8], principal: &Principal, endpoint: &EndpointId) -> Vec<u8>
 
 impl fmt::Debug for TaskNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TaskNames")
+        f.debug_struct("TaskNames").finish_non_exhaustive()
     }
 }
 
@@ -373,6 +373,7 @@ mod tests {
 
     /// A book with these tasks, of every owner, that changes with no request, and the number of
     /// times it was read.
+    #[derive(Debug)]
     struct FixedBook(Vec<KeptTask>, AtomicUsize);
 
     impl FixedBook {

@@ -1,6 +1,5 @@
 //! The ports and limits of sessions.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use weir_core::port::{Clock, MessageBus, Random, RecordStore, ReplayLog};
 use crate::session_ids::SessionIds;
 
 /// The ports that sessions need.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SessionPorts {
     /// Writes and reads the ids of sessions.
     pub ids: SessionIds,
@@ -23,12 +22,6 @@ pub struct SessionPorts {
     pub clock: Arc<dyn Clock>,
     /// Unguessable bytes.
     pub random: Arc<dyn Random>,
-}
-
-impl fmt::Debug for SessionPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionPorts").finish_non_exhaustive()
-    }
 }
 
 /// Limits of sessions.

@@ -13,6 +13,7 @@ use weir_core::{Failure, FailureKind};
 pub(crate) const ISSUER: &str = "world";
 
 /// Takes a token as the name of its bearer.
+#[derive(Debug)]
 pub(crate) struct NameVerifier;
 
 impl Verifier for NameVerifier {
@@ -32,6 +33,7 @@ impl Verifier for NameVerifier {
 }
 
 /// Nothing is recorded.
+#[derive(Debug)]
 pub(crate) struct NoAudit;
 
 impl AuditLog for NoAudit {

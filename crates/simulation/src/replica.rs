@@ -119,6 +119,7 @@ struct Links {
 }
 
 /// A planted fault: it sends a request again that may have run.
+#[derive(Debug)]
 struct RepeatingForwarder(Arc<PeerForwarder>);
 
 impl RequestForwarder for RepeatingForwarder {

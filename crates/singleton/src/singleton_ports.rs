@@ -1,6 +1,5 @@
 //! The ports of the upstreams that one replica runs for all.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use weir_core::port::{Clock, LeaseStore, Random, ReplicaId};
 use weir_core::session_notifier::SessionNotifier;
 
 /// The ports of the upstreams that one replica runs for all.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SingletonPorts {
     /// The name of this replica.
     pub own: ReplicaId,
@@ -28,10 +27,4 @@ pub struct SingletonPorts {
     pub budgets: Budgets,
     /// The standing streams of the clients of this replica.
     pub notifier: Arc<SessionNotifier>,
-}
-
-impl fmt::Debug for SingletonPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SingletonPorts").finish_non_exhaustive()
-    }
 }

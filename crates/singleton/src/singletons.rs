@@ -73,6 +73,7 @@ impl fmt::Debug for PreparedSingleton {
 }
 
 /// All upstreams of this replica with `instances: one`.
+#[derive(Debug)]
 pub struct Singletons {
     ports: SingletonPorts,
     upstreams: Mutex<HashMap<UpstreamId, Weak<SingletonUpstream>>>,
@@ -226,11 +227,5 @@ impl ReplicaStreams for Singletons {
             })
         });
         Response::new(Box::pin(body))
-    }
-}
-
-impl fmt::Debug for Singletons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Singletons").finish_non_exhaustive()
     }
 }

@@ -76,16 +76,11 @@ pub fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Co
 
 /// The wait for the remote server. Before its first answer requests of the host fail with the
 /// cause, instead of showing a server without tools.
+#[derive(Debug)]
 pub struct RemoteGate {
     catalog: Arc<Catalog>,
     url: String,
     was_up: AtomicBool,
-}
-
-impl std::fmt::Debug for RemoteGate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteGate").finish_non_exhaustive()
-    }
 }
 
 impl RemoteGate {

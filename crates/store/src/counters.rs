@@ -16,6 +16,7 @@ const MAX_COUNTERS: usize = 100_000;
 static ADD: StoreOperation = StoreOperation::new("counters", "add");
 
 /// Counters of this replica, at most 100,000 alive at once.
+#[derive(Debug)]
 pub struct MemoryCounters {
     clock: Arc<dyn Clock>,
     counters: Mutex<ExpiringTable<u64>>,
@@ -39,12 +40,6 @@ impl MemoryCounters {
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
         *value = value.saturating_add(amount);
         Ok(*value)
-    }
-}
-
-impl std::fmt::Debug for MemoryCounters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryCounters").finish_non_exhaustive()
     }
 }
 

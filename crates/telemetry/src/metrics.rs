@@ -276,6 +276,6 @@ fn view(instrument: &Instrument) -> Option<Stream> {
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
+        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }

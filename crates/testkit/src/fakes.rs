@@ -94,6 +94,7 @@ impl Random for FixedRandom {
     }
 }
 
+#[derive(Debug)]
 struct FixedVerifier(VerifiedIdentity);
 
 impl Verifier for FixedVerifier {

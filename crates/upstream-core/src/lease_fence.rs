@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     struct TestClock(AtomicU64);
 
     impl TestClock {

@@ -409,7 +409,7 @@ impl MovedPlaces {
 
 impl fmt::Debug for MovedPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MovedPlace")
+        f.debug_struct("MovedPlace").finish_non_exhaustive()
     }
 }
 

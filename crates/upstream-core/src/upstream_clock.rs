@@ -1,6 +1,5 @@
 //! The time and the randomness of one upstream's parts.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +7,7 @@ use weir_core::instant::millis;
 use weir_core::port::{Clock, Random};
 
 /// The time, and the randomness for jitter. Clones share both.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct UpstreamClock {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -38,11 +37,5 @@ impl UpstreamClock {
     /// Returns the randomness.
     pub fn random(&self) -> &dyn Random {
         &*self.random
-    }
-}
-
-impl fmt::Debug for UpstreamClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpstreamClock").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! The shared context of one upstream: the handles that its parts are made with.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -59,7 +58,7 @@ pub struct ContextSettings {
 }
 
 /// The ports and shared parts of the process that one upstream uses.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ContextPorts {
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -71,12 +70,6 @@ pub struct ContextPorts {
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The budgets of the whole process.
     pub budgets: Budgets,
-}
-
-impl fmt::Debug for ContextPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ContextPorts").finish_non_exhaustive()
-    }
 }
 
 /// The handles of one upstream. The transports get all of them; every other part gets the handles

@@ -1,6 +1,5 @@
 //! The ports and shared parts of the process that upstreams are built with.
 
-use std::fmt;
 use std::sync::Arc;
 
 use weir_core::Budgets;
@@ -11,7 +10,7 @@ use weir_process::keeper::ChildKeeper;
 use weir_upstream_core::upstream_context::ContextPorts;
 
 /// The ports that upstreams use.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct UpstreamPorts {
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -37,11 +36,5 @@ impl UpstreamPorts {
             session_lists: self.session_lists.clone(),
             budgets: self.budgets.clone(),
         }
-    }
-}
-
-impl fmt::Debug for UpstreamPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpstreamPorts").finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use weir_core::port::{
 use crate::record::{AuditRecorder, LogAudit};
 
 /// The audit port: the recorder while the audit is on, the log while it is off.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct AuditSwitch(ArcSwapOption<AuditRecorder>);
 
 impl AuditSwitch {

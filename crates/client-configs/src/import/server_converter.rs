@@ -45,6 +45,7 @@ impl std::fmt::Debug for ConvertedServer {
 }
 
 /// A server that was left out, and the reason.
+#[derive(Debug)]
 pub struct SkippedServer {
     /// The name in the other client's file.
     pub name: String,
@@ -52,12 +53,6 @@ pub struct SkippedServer {
     pub origin: String,
     /// The reason, for people.
     pub why: String,
-}
-
-impl std::fmt::Debug for SkippedServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SkippedServer").finish_non_exhaustive()
-    }
 }
 
 /// Converts servers one after another, so that each id and each variable is used for one purpose

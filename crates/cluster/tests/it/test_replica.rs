@@ -87,6 +87,7 @@ impl TestReplica {
 }
 
 /// A directory of one other replica.
+#[derive(Debug)]
 pub(crate) struct TestDirectory {
     address: Mutex<Option<Arc<str>>>,
     pub(crate) unreachable: watch::Sender<usize>,

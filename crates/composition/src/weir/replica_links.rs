@@ -278,6 +278,7 @@ impl std::fmt::Debug for ReplicaLinks {
 }
 
 /// The lists of this replica, for replicas that announce theirs.
+#[derive(Debug)]
 struct CatalogFollower(Weak<Catalog>);
 
 impl ListFollower for CatalogFollower {
@@ -298,6 +299,7 @@ impl ListFollower for CatalogFollower {
 }
 
 /// The shared store and its registry, behind the port of operators.
+#[derive(Debug)]
 struct StoreOverview(Arc<RedisStore>);
 
 impl ReplicaOverview for StoreOverview {

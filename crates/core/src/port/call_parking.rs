@@ -7,7 +7,7 @@ use crate::principal::Principal;
 
 /// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
 /// they stay on the replica that made them; a client that comes back with one is led there.
-pub trait CallParking: Send + Sync {
+pub trait CallParking: std::fmt::Debug + Send + Sync {
     /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ impl<'a> Evidence<'a> {
 }
 
 /// Authenticates senders.
-pub trait Verifier: Send + Sync {
+pub trait Verifier: fmt::Debug + Send + Sync {
     /// Verifies the evidence. Cancel safe.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ pub trait Verifier: Send + Sync {
 }
 
 /// Authorizes principals.
-pub trait Authorizer: Send + Sync {
+pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides if the principal may use an endpoint at all.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ pub struct CallPermission {
 
 /// Limits rates and calls in flight. Every failure is of the kind `Limit` or `Busy`, and has the
 /// limit and the time to come again.
-pub trait Limiter: Send + Sync {
+pub trait Limiter: fmt::Debug + Send + Sync {
     /// Counts a request of an address, before its sender is known.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl fmt::Debug for CallPermit {
 }
 
 /// Records decisions and ends of calls, one record each. Calls never wait for it.
-pub trait AuditLog: Send + Sync {
+pub trait AuditLog: fmt::Debug + Send + Sync {
     /// Records that a sender was refused, or that it was let in with credentials that are seen for
     /// the first time.
     fn record_entrance(&self, entrance: &SenderEntrance<'_>);

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// Fetches a document by URL, for crates that may not open sockets: bounded in bytes and time,
 /// without redirects.
-pub trait DocumentFetcher: Send + Sync {
+pub trait DocumentFetcher: std::fmt::Debug + Send + Sync {
     /// Makes a request and reads its response, with any status. Dropping the future ends the
     /// request.
     ///

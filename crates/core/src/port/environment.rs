@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) use tests::RepeatedByte;
 
 /// The time. Sleeps are tokio's, whose clock tests can pause.
-pub trait Clock: Send + Sync {
+pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Time since a fixed point; never goes back.
     fn monotonic(&self) -> Duration;
 
@@ -15,7 +15,7 @@ pub trait Clock: Send + Sync {
 }
 
 /// Unguessable bytes.
-pub trait Random: Send + Sync {
+pub trait Random: std::fmt::Debug + Send + Sync {
     /// Fills `buffer`.
     fn fill(&self, buffer: &mut [u8]);
 }
@@ -59,6 +59,7 @@ mod tests {
     use super::*;
 
     /// Random bytes that are all the same.
+    #[derive(Debug)]
     pub(crate) struct RepeatedByte(pub(crate) u8);
 
     impl Random for RepeatedByte {

@@ -64,7 +64,7 @@ pub enum LeaseState {
 }
 
 /// The store of leases that all replicas share.
-pub trait LeaseStore: Send + Sync {
+pub trait LeaseStore: std::fmt::Debug + Send + Sync {
     /// Asks for a lease. A request without an answer may have been carried out.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ pub enum RecordPlace {
 
 /// Small opaque values with a time to live, by principal and id: the sessions of
 /// legacy clients.
-pub trait RecordStore: Send + Sync {
+pub trait RecordStore: std::fmt::Debug + Send + Sync {
     /// Reads a record and, with `touch`, gives it that time to live from now.
     fn load<'a>(
         &'a self,

@@ -30,7 +30,7 @@ pub struct ReplayedEvents {
 }
 
 /// Replay logs. Bounded in bytes, of each session and altogether, and in age; the oldest go first.
-pub trait ReplayLog: Send + Sync {
+pub trait ReplayLog: std::fmt::Debug + Send + Sync {
     /// Begins a stream. Until [`ReplayLog::end`] it is known, however little is kept of it. False
     /// if the log keeps no events at all.
     ///

@@ -19,7 +19,7 @@ pub struct BusMessage {
 }
 
 /// Broadcast messages, in order per sender.
-pub trait MessageBus: Send + Sync {
+pub trait MessageBus: fmt::Debug + Send + Sync {
     /// Sends to every subscriber on every replica. Never blocks; a subscriber that lags loses the
     /// oldest and is notified of that.
     fn publish(&self, message: BusMessage);
@@ -77,7 +77,7 @@ pub struct ReplicaSeen {
 }
 
 /// The replicas that serve the same clients, as this replica last saw them. No answer takes a trip.
-pub trait ReplicaDirectory: Send + Sync {
+pub trait ReplicaDirectory: fmt::Debug + Send + Sync {
     /// The name of this replica.
     fn own(&self) -> &ReplicaId;
 

@@ -61,7 +61,7 @@ pub type ChangeMap = std::collections::BTreeMap<ChangeTarget, SharedChange>;
 
 /// Operators' changes that replicas share. A change that the store does not have yet is written as
 /// soon as it answers.
-pub trait SharedChanges: Send + Sync {
+pub trait SharedChanges: fmt::Debug + Send + Sync {
     /// Makes a change of this replica known to the others. It is the newest of its target.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ impl fmt::Debug for MadeAnnouncement {
 }
 
 /// The versions of upstreams' lists that replicas share. Lists themselves stay with each replica.
-pub trait ListAnnouncements: Send + Sync {
+pub trait ListAnnouncements: fmt::Debug + Send + Sync {
     /// Announces the lists of this replica, unless the newest announcement is the same. Once it
     /// returns, the other replicas know, or their time to confirm it is over. One that fails is made
     /// later. Absent if there are too many groups to announce.

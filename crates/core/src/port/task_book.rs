@@ -46,7 +46,7 @@ impl KeptTask {
 /// The task book. Bounded in tasks, of each owner and altogether, in bytes, and by the tasks' own
 /// time. Of one owner, open tasks make room first, then those with fetched results; the oldest go
 /// first. Results that were not fetched stay.
-pub trait TaskBook: Send + Sync {
+pub trait TaskBook: std::fmt::Debug + Send + Sync {
     /// Keeps a task for `ttl`, or without one as long as there is room. One of the same name is
     /// replaced.
     ///

@@ -75,7 +75,7 @@ impl ClientMeter {
 
 impl fmt::Debug for ClientMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientMeter")
+        f.debug_struct("ClientMeter").finish_non_exhaustive()
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::server_questions::UrlElicitation;
 
+#[derive(Debug)]
 struct CountingBytesRandom;
 
 impl Random for CountingBytesRandom {

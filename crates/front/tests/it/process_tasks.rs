@@ -23,7 +23,7 @@ const RUNNING: &str = "runs";
 
 /// Another process, which answers each request about a task with its state, and every other one
 /// with its method.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct AnsweringProcess {
     pub(crate) has_ended: AtomicBool,
     /// True if it answers that the stream of a message is not there.

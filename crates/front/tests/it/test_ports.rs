@@ -28,6 +28,7 @@ use weir_router::Gates;
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
 /// alone; `panic` panics. Without a token, the caller is anonymous if that is allowed; otherwise a
 /// certificate makes it `whoever`.
+#[derive(Debug)]
 pub(crate) struct NameVerifier {
     pub(crate) anonymous: bool,
 }
@@ -74,6 +75,7 @@ pub(crate) fn open_gates() -> Gates {
 }
 
 /// No rate is limited.
+#[derive(Debug)]
 pub(crate) struct NoLimits;
 
 impl Limiter for NoLimits {
@@ -108,7 +110,7 @@ impl Limiter for NoLimits {
 }
 
 /// An audit that keeps the reasons of refused senders.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RefusedSenders(Mutex<Vec<&'static str>>);
 
 impl RefusedSenders {
@@ -148,6 +150,7 @@ pub(crate) enum Validity {
 
 /// A verifier of names whose answers change while streams are open. [`EntranceGate::of`] is the
 /// authorizer beside it.
+#[derive(Debug)]
 pub(crate) struct ChangingAccess {
     validity: Mutex<Validity>,
     /// The number of checks that could not be made.
@@ -198,6 +201,12 @@ impl Verifier for ChangingAccess {
 /// An authorizer with an answer of its own to callers that enter; it allows all else.
 pub(crate) struct EntranceGate(Box<dyn Fn() -> Result<(), Failure> + Send + Sync>);
 
+impl std::fmt::Debug for EntranceGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EntranceGate").finish_non_exhaustive()
+    }
+}
+
 impl EntranceGate {
     /// Admits the first caller, and denies all later ones.
     pub(crate) fn once() -> Arc<Self> {
@@ -247,7 +256,7 @@ impl Authorizer for EntranceGate {
 }
 
 /// Records that live until they are removed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct TestRecords {
     stored: Mutex<HashMap<RecordKey, StoredRecord>>,
     expired: Mutex<Vec<RecordKey>>,
@@ -368,7 +377,7 @@ impl RecordStore for TestRecords {
 }
 
 /// A bus with one replica on it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SingleReplicaBus(Mutex<HashMap<&'static str, broadcast::Sender<BusMessage>>>);
 
 impl SingleReplicaBus {

@@ -7,7 +7,7 @@ use weir_core::SessionKey;
 use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 
 /// A replay log of streams that nobody resumes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct TestReplays {
     /// True if streams are recorded.
     is_recording: bool,

@@ -11,7 +11,7 @@ use super::*;
 
 /// Documents by URL; every other URL is a 404. Records the URLs that were fetched and their
 /// `UrlSource`.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct MetadataServers {
     documents: HashMap<String, Value>,
     asked: Mutex<Vec<(String, UrlSource)>>,

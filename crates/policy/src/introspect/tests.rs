@@ -11,6 +11,7 @@ use super::*;
 use crate::settings::TokenValidation;
 
 /// An issuer that answers while its gate is open.
+#[derive(Debug)]
 struct GatedIssuer {
     gate: Semaphore,
     says_active: AtomicBool,

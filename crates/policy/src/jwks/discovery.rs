@@ -104,6 +104,7 @@ mod tests {
     use super::*;
 
     /// No location can be reached.
+    #[derive(Debug)]
     struct Unreachable;
 
     impl DocumentFetcher for Unreachable {
@@ -131,6 +132,7 @@ mod tests {
     }
 
     /// Metadata at the first location, and nothing at the others.
+    #[derive(Debug)]
     struct FirstLocation(&'static str);
 
     impl DocumentFetcher for FirstLocation {

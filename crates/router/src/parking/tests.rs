@@ -16,7 +16,7 @@ use weir_wire::method::Method;
 use super::*;
 
 /// Parks in a map.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct MapParking {
     calls: Mutex<HashMap<(Principal, ParkedId), SharedParkedReply>>,
     named: AtomicU8,

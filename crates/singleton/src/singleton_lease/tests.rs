@@ -14,6 +14,7 @@ const TIME: Duration = Duration::from_secs(15);
 const S: Duration = Duration::from_secs(1);
 
 /// A store with one lease. It does not answer while it hangs.
+#[derive(Debug)]
 struct FakeStore {
     state: Mutex<LeaseState>,
     intents: Mutex<Vec<(LeaseIntent, LeaseToken, bool)>>,

@@ -97,6 +97,7 @@ pub(crate) fn build(settings: UpstreamSettings) -> Arc<dyn Upstream> {
     factory().build(settings).unwrap()
 }
 
+#[derive(Debug)]
 pub(crate) struct FixedVerifier(pub(crate) Sender);
 
 impl Verifier for FixedVerifier {

@@ -27,7 +27,7 @@ pub(super) const URL: &str = "https://mcp.example.com/mcp";
 pub(super) const API_KEY: &str = "weir_ci_0123456789abcdef";
 
 /// Documents in memory.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct FakeDocuments {
     answers: Mutex<HashMap<String, (u16, String)>>,
     max_age: Mutex<Option<Duration>>,

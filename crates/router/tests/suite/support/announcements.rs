@@ -13,7 +13,7 @@ use weir_core::port::{
 };
 
 /// Announcements of a test in the name of others, and those that the catalog made.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct ScriptedAnnouncements {
     known: watch::Sender<Arc<AnnouncementMap>>,
     looking: watch::Sender<bool>,

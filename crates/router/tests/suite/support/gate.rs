@@ -27,7 +27,7 @@ pub(crate) enum GateRule {
 
 /// Lets all principals in and all calls through, except for its rules: principal, and native name,
 /// `upstream/tool`, or `=` and the name on the endpoint.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct ScriptedGate {
     rules: Mutex<Vec<(String, String, GateRule)>>,
     outcomes: Mutex<Vec<&'static str>>,

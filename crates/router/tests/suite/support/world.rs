@@ -20,6 +20,7 @@ use weir_core::{Endpoint, Failure, Principal};
 use super::{ScriptedGate, ScriptedUpstream};
 
 /// A clock and random numbers without surprises.
+#[derive(Debug)]
 pub(crate) struct FixedPorts(AtomicU64);
 
 impl FixedPorts {
@@ -50,6 +51,7 @@ impl Random for FixedPorts {
 }
 
 /// A verifier with a fixed identity for every request.
+#[derive(Debug)]
 pub(crate) struct AcceptingVerifier(VerifiedIdentity);
 
 impl AcceptingVerifier {
