@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse as _;
 use tower::ServiceExt as _;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_front::{OperatorRequest, OperatorRequests};
 
 use super::admin_error::AdminError;
@@ -39,7 +39,7 @@ impl OperatorRequests for ForwardedOperators {
     fn answer(
         &self,
         OperatorRequest { request, client }: OperatorRequest,
-    ) -> Fut<'static, Response<Bytes>> {
+    ) -> BoxFuture<'static, Response<Bytes>> {
         let router = self.router.clone();
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();

@@ -340,8 +340,8 @@ mod tests {
     use parking_lot::Mutex;
     use weir_core::Failure;
     use weir_core::port::{
-        CallAttempt, DocumentFetcher, EndedCall, FetchRequest, FetchResponse, Fut, GateDecision,
-        Random, SenderEntrance,
+        BoxFuture, CallAttempt, DocumentFetcher, EndedCall, FetchRequest, FetchResponse,
+        GateDecision, Random, SenderEntrance,
     };
     use weir_policy::VerifierPorts;
     use weir_policy::settings::{
@@ -370,7 +370,10 @@ mod tests {
     }
 
     impl DocumentFetcher for UnreachableIssuer {
-        fn fetch<'a>(&'a self, _: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+        fn fetch<'a>(
+            &'a self,
+            _: FetchRequest<'a>,
+        ) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
             let failure = Failure::new(FailureKind::Unavailable, "not reachable");
             Box::pin(std::future::ready(Err(failure)))
         }

@@ -5,7 +5,7 @@ use weir_core::CallOutcome;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::trace::own_span::OwnSpan;
 use weir_core::trace::{AttributeValue, FinishedCall};
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
@@ -74,7 +74,7 @@ impl ListWatch for TracedPages<'_> {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         let Some(span) = self.span else {
             return self.watch.list(kind, cursor);
         };
@@ -100,7 +100,7 @@ impl ListWatch for TracedPages<'_> {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         self.watch.next_change()
     }
 }

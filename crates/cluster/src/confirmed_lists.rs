@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use weir_core::port::{
-    AnnouncementMap, Fut, LateReplicas, ListAnnouncements, ListDigests, ListGroup,
+    AnnouncementMap, BoxFuture, LateReplicas, ListAnnouncements, ListDigests, ListGroup,
     MadeAnnouncement, ReplicaDirectory, ReplicaId, StoreError,
 };
 
@@ -157,7 +157,7 @@ impl ListAnnouncements for ConfirmedLists {
         &'a self,
         group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<MadeAnnouncement>, StoreError>> {
         Box::pin(async move {
             let Some(made) = self.store.announce(group, lists).await? else {
                 return Ok(None);
@@ -167,7 +167,7 @@ impl ListAnnouncements for ConfirmedLists {
         })
     }
 
-    fn wait_until_known(&self, version: u64) -> Fut<'_, ()> {
+    fn wait_until_known(&self, version: u64) -> BoxFuture<'_, ()> {
         self.store.wait_until_known(version)
     }
 
@@ -179,7 +179,7 @@ impl ListAnnouncements for ConfirmedLists {
         self.store.is_looking()
     }
 
-    fn wait_for_look(&self) -> Fut<'_, ()> {
+    fn wait_for_look(&self) -> BoxFuture<'_, ()> {
         self.store.wait_for_look()
     }
 }

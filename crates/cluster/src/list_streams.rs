@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use weir_core::port::{Fut, ListAnnouncements};
+use weir_core::port::{BoxFuture, ListAnnouncements};
 use weir_listen::{ForwardedBody, ReplicaStreams, RequestBody};
 
 /// The header of a stream that asks for a confirmation: the version of the announcement.
@@ -27,7 +27,7 @@ pub trait ListFollower: std::fmt::Debug + Send + Sync {
 
     /// Waits until the lists have followed the announcements, for a limited time. True if a client may
     /// have got an older list since.
-    fn follow_announced(&self) -> Fut<'_, bool>;
+    fn follow_announced(&self) -> BoxFuture<'_, bool>;
 }
 
 /// Answers the streams of replicas that announce lists, and hands on all others.

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use weir_core::Budgets;
 use weir_core::budget::ConnectionSide;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_http2_client::{
     ClientConnection, Http2Response, OpenResponses, ReceiveWindow, is_unprocessed,
 };
@@ -70,7 +70,7 @@ impl OpenFailure {
 /// An open connection, with the future that drives it to its end.
 pub struct OpenedPeer {
     pub(crate) connection: PeerConnection,
-    pub(crate) driver: Fut<'static, ()>,
+    pub(crate) driver: BoxFuture<'static, ()>,
 }
 
 /// Begins TLS and HTTP/2 on a stream, and waits for the first answer of the other replica.

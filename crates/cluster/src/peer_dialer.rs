@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_http2_client::ReceiveWindow;
 
 use crate::cluster_tls::ClusterTls;
@@ -23,7 +23,7 @@ pub trait PeerDialer: Send + Sync {
         &'a self,
         address: &'a str,
         handshake: PeerHandshake,
-    ) -> Fut<'a, io::Result<OpenedPeer>>;
+    ) -> BoxFuture<'a, io::Result<OpenedPeer>>;
 }
 
 /// The beginning of a connection on a stream: TLS with the keys that all replicas share, and HTTP/2.
@@ -71,7 +71,7 @@ impl PeerDialer for TcpDialer {
         &'a self,
         address: &'a str,
         handshake: PeerHandshake,
-    ) -> Fut<'a, io::Result<OpenedPeer>> {
+    ) -> BoxFuture<'a, io::Result<OpenedPeer>> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version, response};
 use weir_core::Budgets;
-use weir_core::port::{Fut, ReplicaDirectory, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaDirectory, ReplicaId};
 use weir_http2_client::Http2Response;
 use weir_listen::{
     ANSWERED_BY_HEADER, ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER,
@@ -147,7 +147,7 @@ impl RequestForwarder for PeerForwarder {
         &'a self,
         to: &'a ReplicaId,
         request: ForwardedRequest,
-    ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, ForwardError>> {
         Box::pin(self.send(to, request))
     }
 }

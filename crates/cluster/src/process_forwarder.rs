@@ -9,7 +9,7 @@ use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 use weir_core::{Budgets, HandoverArrival};
 use weir_listen::{ForwardError, ForwardedBody, ForwardedRequest, RequestForwarder};
 
@@ -133,7 +133,7 @@ impl RequestForwarder for ProcessForwarder {
         &'a self,
         _to: &'a ReplicaId,
         request: ForwardedRequest,
-    ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, ForwardError>> {
         Box::pin(self.send(request))
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::port::Fut;
+use crate::port::BoxFuture;
 use crate::telemetry::instruments;
 
 /// Bounds of held bytes.
@@ -129,7 +129,7 @@ impl HoldShare {
 
     /// Waits for room for all of `bytes` of a call at once, so that a call that holds some never
     /// waits for more. There always is a value: the room is not closed. Cancel safe.
-    pub fn reserve(&self, bytes: usize) -> Fut<'static, Option<HoldReservation>> {
+    pub fn reserve(&self, bytes: usize) -> BoxFuture<'static, Option<HoldReservation>> {
         let (division, own) = self.current();
         // A call that began under larger limits gets at most the present limit.
         let bytes = bytes.min(division.limits.per_call);

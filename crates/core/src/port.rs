@@ -18,6 +18,10 @@ mod shared_lists;
 mod shared_rates;
 pub(crate) mod task_book;
 
+use std::future::Ready;
+
+use futures_util::future::Either;
+
 pub use backoff::{Backoff, doubled};
 pub use borrowed_secret::BorrowedSecret;
 pub use call_parking::CallParking;
@@ -31,6 +35,7 @@ pub use document_post::{DocumentPoster, PostEncoding, PostResponse, fill_batch};
 pub use environment::{
     Clock, Random, full_jitter, half_jitter, jittered, jittered_by, random_id, random_share,
 };
+pub use futures_util::future::BoxFuture;
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
     RecordKey, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,
@@ -51,16 +56,8 @@ pub use shared_lists::{
 pub use shared_rates::{Rate, RateBucket, RateDecision, RateUnit, SharedRates};
 pub use task_book::{KeptTask, TaskBook};
 
-use std::future::{Future, Ready};
-use std::pin::Pin;
-
-use futures_util::future::Either;
-
-/// A boxed future, as ports return them.
-pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// A result that is known at once, without an allocation, or a boxed future.
-pub type ReadyOrFut<'a, T> = Either<Ready<T>, Fut<'a, T>>;
+pub type ReadyOrBoxFuture<'a, T> = Either<Ready<T>, BoxFuture<'a, T>>;
 
 /// A store's own failure: it is unreachable or refused. Its text is for the log.
 #[derive(Debug, thiserror::Error)]

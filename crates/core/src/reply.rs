@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::call_limits::CallLimits;
 use crate::failure::Failure;
-use crate::port::Fut;
+use crate::port::BoxFuture;
 pub use crate::reply_events::{NoteKind, Payload, PayloadSource, ReplyEnd, ReplyEvent, ReplyNote};
 
 /// The source of a reply's events. Dropping it cancels the call.
@@ -44,7 +44,7 @@ struct LiveReply {
 
 enum LiveEvents {
     /// The call has no reply yet.
-    Call(Fut<'static, Reply>),
+    Call(BoxFuture<'static, Reply>),
     Source(Box<dyn ReplySource>),
 }
 
@@ -63,7 +63,7 @@ impl Reply {
 
     /// The reply of a call that is still being made. Dropping the reply drops the future.
     #[must_use]
-    pub fn of_call(call: Fut<'static, Self>) -> Self {
+    pub fn of_call(call: BoxFuture<'static, Self>) -> Self {
         Self::of_events(LiveEvents::Call(call))
     }
 

@@ -51,14 +51,17 @@ mod tests {
     use crate::authenticate;
     use crate::failure::Failure;
     use crate::names::EndpointId;
-    use crate::port::{Evidence, Fut, Verifier};
+    use crate::port::{BoxFuture, Evidence, Verifier};
     use crate::principal::{Subject, VerifiedIdentity};
 
     #[derive(Debug)]
     struct TestVerifier(Option<bool>);
 
     impl Verifier for TestVerifier {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        fn verify<'a>(
+            &'a self,
+            _: &'a Evidence<'a>,
+        ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
             let identity = match self.0 {
                 None => VerifiedIdentity::Anonymous,
                 Some(by_token) => {

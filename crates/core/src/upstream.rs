@@ -19,7 +19,7 @@ use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
-use crate::port::{Fut, ReplicaId};
+use crate::port::{BoxFuture, ReplicaId};
 use crate::principal::Principal;
 use crate::reply::Reply;
 use crate::server_item::ServerItem;
@@ -106,7 +106,7 @@ pub trait Upstream: Send + Sync {
 
     /// Makes a call. The reply is returned as soon as its first event is known or the wait begins;
     /// dropping the future or the reply cancels the call at the server.
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply>;
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply>;
 
     /// Opens a watch: a connection of its own that lists and receives change notifications, carries
     /// no calls and refuses every request of the server. Includes detecting the server's protocol
@@ -118,7 +118,7 @@ pub trait Upstream: Send + Sync {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>>;
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>>;
 
     /// The time that a watch or a stream of updates may take to open: `usual`, or more for a
     /// process that may take longer to start.
@@ -138,7 +138,7 @@ pub trait Upstream: Send + Sync {
     ///
     /// The server cannot be reached, or has no subscriptions (see
     /// [`ServerDescription::subscribes`]).
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>>;
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>>;
 
     /// Opens the server's session for a client that began a session at an endpoint of this server
     /// alone, as the client's first call would, so that the server may change the lists of the
@@ -152,7 +152,7 @@ pub trait Upstream: Send + Sync {
     fn find_sessions(
         self: Arc<Self>,
         _call: &dyn Fn() -> OutboundCall,
-    ) -> Option<Fut<'static, ()>> {
+    ) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
@@ -161,7 +161,7 @@ pub trait Upstream: Send + Sync {
     fn follow_task(
         self: Arc<Self>,
         _outbound: OutboundCall,
-    ) -> Fut<'static, Option<TaskNotifications>> {
+    ) -> BoxFuture<'static, Option<TaskNotifications>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -185,7 +185,7 @@ pub trait Upstream: Send + Sync {
 
     /// Describes the open sessions and child processes, for the process that takes this one's
     /// place. From now on the other process ends them; calls that run here go on.
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+    fn export_sessions(self: Arc<Self>) -> BoxFuture<'static, Vec<HandoverSession>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
@@ -198,7 +198,7 @@ pub trait Upstream: Send + Sync {
 
     /// Goes on with a session that another process described. Unusable parts are left out. Imports
     /// of several sessions run at the same time.
-    fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, _session: HandoverSession) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -207,7 +207,7 @@ pub trait Upstream: Send + Sync {
 
     /// Ends its child processes once their running calls are done, at most `grace` from now. Later
     /// calls and watches start others. Sessions at a URL stay.
-    fn replace_processes(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn replace_processes(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -221,13 +221,13 @@ pub trait Upstream: Send + Sync {
     /// Waits until its running calls are done, at most `grace`, and then until no task of its calls
     /// runs, and the clients had time to read the end of the last one.
     /// Requests about the tasks work meanwhile.
-    fn run_out(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn run_out(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// Ends its sessions and child processes once its running calls are done, at most `grace` from
     /// now.
-    fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;
+    fn retire(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()>;
 }
 
 /// A session or child process that another process goes on with. Opaque, and for the same upstream
@@ -393,7 +393,7 @@ pub trait ListWatch: Send {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>>;
+    ) -> BoxFuture<'_, Result<ListPage, Failure>>;
 
     /// Waits for change notifications of the server, and returns the changed lists; the empty set
     /// if a notification may have been missed. Notifications during a walk are kept, as one. For a
@@ -403,7 +403,7 @@ pub trait ListWatch: Send {
     /// # Errors
     ///
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>>;
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>>;
 }
 
 /// A stream of a server's updates of single resources. Dropping it ends its subscriptions.
@@ -419,14 +419,14 @@ pub trait ResourceUpdates: Send {
         &'a mut self,
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>>;
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>>;
 
     /// Waits for the next update. Several of one resource may come as one. Cancel safe.
     ///
     /// # Errors
     ///
     /// The stream is lost: updates may have been missed, and a new one is needed.
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>>;
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>>;
 }
 
 /// Takes an update that comes while subscriptions are changed.

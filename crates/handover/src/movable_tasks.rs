@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::RwLock;
 use weir_core::names::EndpointId;
-use weir_core::port::{Fut, KeptTask, TaskBook};
+use weir_core::port::{BoxFuture, KeptTask, TaskBook};
 use weir_core::{Failure, HandoverArrival, Principal};
 use weir_store::{MemoryTasks, MovedTask};
 
@@ -139,7 +139,7 @@ impl TaskBook for MovableTasks {
         principal: &'a Principal,
         endpoint: &'a EndpointId,
         name: &'a str,
-    ) -> Fut<'a, Option<KeptTask>> {
+    ) -> BoxFuture<'a, Option<KeptTask>> {
         Box::pin(async move {
             if let Some(link) = self.successor.load_full() {
                 return self
@@ -178,7 +178,7 @@ impl TaskBook for MovableTasks {
         endpoint: &'a EndpointId,
         after: u64,
         most: usize,
-    ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
+    ) -> BoxFuture<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
         Box::pin(async move {
             self.arrival.wait().await;
             if let Some(link) = self.predecessor.load_full() {

@@ -2,7 +2,7 @@
 
 use tokio::net::UnixStream;
 use weir_core::HandoverArrival;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_front::OtherProcess;
 
 /// The requests that a process forwards to another one: the successor those about what stayed in the
@@ -20,5 +20,5 @@ pub trait ProcessStreams: Send + Sync {
         to: OtherProcess,
         stream: Option<UnixStream>,
         last_messages: HandoverArrival,
-    ) -> Fut<'static, ()>;
+    ) -> BoxFuture<'static, ()>;
 }

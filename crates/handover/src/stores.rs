@@ -11,8 +11,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use weir_core::instant::millis;
 use weir_core::port::{
-    Fut, ReadyOrFut, RecordKey, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
-    StreamKey, WriteCondition, WriteOutcome,
+    BoxFuture, ReadyOrBoxFuture, RecordKey, RecordStore, ReplayLog, ReplayedEvents, StoreError,
+    StoredRecord, StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_front::MovingSessions;
@@ -99,7 +99,7 @@ impl RecordStore for MovableRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+    ) -> ReadyOrBoxFuture<'a, Result<Option<StoredRecord>, StoreError>> {
         let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.load(key, touch),
             RecordsLocation::Arriving => None,
@@ -137,7 +137,7 @@ impl RecordStore for MovableRecords {
         value: Bytes,
         ttl: Duration,
         expect: WriteCondition,
-    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+    ) -> BoxFuture<'a, Result<WriteOutcome, StoreError>> {
         let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.store(key, value, ttl, expect),
             // A new record cannot be among those that arrive.
@@ -169,7 +169,7 @@ impl RecordStore for MovableRecords {
         })
     }
 
-    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<bool, StoreError>> {
         let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.remove(key),
             RecordsLocation::Arriving => None,
@@ -349,7 +349,7 @@ impl ReplayLog for MovableReplays {
         &self,
         key: StreamKey,
         seq: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<ReplayedEvents>, StoreError>> {
         self.own.events_after(key, seq)
     }
 
@@ -358,7 +358,7 @@ impl ReplayLog for MovableReplays {
     }
 
     /// A stream that began in the process before a moment ago may be on its way.
-    fn recover(&self, key: StreamKey) -> Fut<'_, bool> {
+    fn recover(&self, key: StreamKey) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let Some(link) = self.predecessor.load_full() else {
                 return false;

@@ -94,7 +94,7 @@ mod tests {
     use std::sync::Arc;
 
     use socket2::{Domain, Socket, Type};
-    use weir_core::port::Fut;
+    use weir_core::port::BoxFuture;
 
     use super::*;
     use crate::dns::AddressLookup;
@@ -106,7 +106,7 @@ mod tests {
     const LIVE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     impl AddressLookup for SilentAddressFirst {
-        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        fn addresses(&self, _: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
             Box::pin(async { Ok(vec![SILENT, LIVE]) })
         }
     }

@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::dns::Name;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 /// The time for which an answer is used without asking again.
 const DNS_TTL: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ const STALE_WAIT: Duration = Duration::from_millis(500);
 /// A resolver of names.
 pub(crate) trait AddressLookup: Send + Sync {
     /// Looks up all current addresses of a name.
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>>;
+    fn addresses(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
 /// The machine's own resolver.
@@ -41,7 +41,7 @@ pub(crate) trait AddressLookup: Send + Sync {
 pub(crate) struct SystemLookup;
 
 impl AddressLookup for SystemLookup {
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+    fn addresses(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
             // The port does not matter to a look-up.
             let found = tokio::net::lookup_host((name, 0)).await?;
@@ -64,7 +64,7 @@ impl DnsResolver {
 impl Service<Name> for DnsResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
-    type Future = Fut<'static, io::Result<Self::Response>>;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -96,7 +96,7 @@ fn select_two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
 
 /// A look-up in flight, shared by all that wait for it. An abandoned look-up is kept for the next
 /// caller: its thread cannot be cancelled, and a new one each time would use the threads up.
-type SharedLookup = Shared<Fut<'static, Result<DnsAnswer, Arc<io::Error>>>>;
+type SharedLookup = Shared<BoxFuture<'static, Result<DnsAnswer, Arc<io::Error>>>>;
 
 #[derive(Clone)]
 struct DnsAnswer {
@@ -175,7 +175,7 @@ impl DnsCache {
     fn shared_lookup(&self, state: &mut DnsCacheState) -> SharedLookup {
         let begin = || {
             let lookup = self.names.addresses(state.name.clone());
-            let answered: Fut<'static, _> = Box::pin(async move {
+            let answered: BoxFuture<'static, _> = Box::pin(async move {
                 match lookup.await {
                     Ok(found) if found.is_empty() => Err(Arc::new(io::ErrorKind::NotFound.into())),
                     Ok(found) => Ok(DnsAnswer {
@@ -208,7 +208,7 @@ impl DnsCache {
 }
 
 impl AddressLookup for DnsCache {
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+    fn addresses(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let lookup = self.clone().resolve(name);
         Box::pin(async move {
             let found = lookup
@@ -236,7 +236,7 @@ mod tests {
     }
 
     impl AddressLookup for ScriptedLookup {
-        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        fn addresses(&self, _: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let (after, answer) = self.steps.lock().pop_front().unwrap();
             Box::pin(async move {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::ResponseFuture;
-use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSource};
+use weir_core::port::{BoxFuture, DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
@@ -139,7 +139,10 @@ impl Fetcher {
 }
 
 impl DocumentFetcher for Fetcher {
-    fn fetch<'a>(&'a self, fetch: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(
+        &'a self,
+        fetch: FetchRequest<'a>,
+    ) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
         Box::pin(async move {
             match tokio::time::timeout(fetch.timeout, self.fetch_document(fetch)).await {
                 Ok(document) => document,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};
-use weir_core::port::{DocumentPoster, Fut, PostEncoding, PostResponse};
+use weir_core::port::{BoxFuture, DocumentPoster, PostEncoding, PostResponse};
 use weir_core::{Failure, FailureKind};
 
 use super::advice::with_advice;
@@ -80,7 +80,7 @@ impl DocumentPoster for Poster {
         form: PostEncoding,
         document: Bytes,
         within: Duration,
-    ) -> Fut<'_, Result<PostResponse, Failure>> {
+    ) -> BoxFuture<'_, Result<PostResponse, Failure>> {
         Box::pin(async move {
             match tokio::time::timeout(within, self.send(form, document)).await {
                 Ok(answer) => answer,

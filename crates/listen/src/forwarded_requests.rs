@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::TryFutureExt as _;
 use futures_util::future::{Either, MapOk};
 use http::Response;
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 
 use super::client_peer::{ClientPeer, ForwardingReplica};
 use super::forwarding::{
@@ -81,7 +81,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
     type Body = ReplicaBody<R::Body>;
     type Future = Either<
         MapOk<R::Future, ClientAnswer<R::Body>>,
-        Fut<'static, Result<Response<Self::Body>, Infallible>>,
+        BoxFuture<'static, Result<Response<Self::Body>, Infallible>>,
     >;
 
     fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> Self::Future {

@@ -15,7 +15,7 @@ use data_encoding::BASE64URL_NOPAD;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response};
 use weir_core::call::RequestName;
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 
 use super::request_body::BodyError;
 
@@ -205,7 +205,7 @@ pub trait RequestForwarder: fmt::Debug + Send + Sync {
         &'a self,
         to: &'a ReplicaId,
         request: ForwardedRequest,
-    ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>>;
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, ForwardError>>;
 
     /// False once no request can be sent any more.
     fn takes_requests(&self) -> bool {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 use super::forwarding::{ForwardedBody, ForwardedClient};
 use super::request_body::{BodyError, RequestBody};
@@ -39,7 +39,7 @@ pub struct OperatorRequest {
 /// Answers the requests of operators that other replicas forward.
 pub trait OperatorRequests: Send + Sync {
     /// Answers one request. Dropping the future does not undo a change that it has made.
-    fn answer(&self, request: OperatorRequest) -> Fut<'static, Response<Bytes>>;
+    fn answer(&self, request: OperatorRequest) -> BoxFuture<'static, Response<Bytes>>;
 }
 
 /// The answerer of operators' requests, which is there once the operators' side has started.
@@ -49,7 +49,7 @@ pub type OperatorRequestsSlot = Arc<OnceLock<Arc<dyn OperatorRequests>>>;
 pub(crate) fn answer<B: Send + 'static>(
     answerer: &dyn OperatorRequests,
     request: OperatorRequest,
-) -> Fut<'static, Result<Response<ReplicaBody<B>>, Infallible>> {
+) -> BoxFuture<'static, Result<Response<ReplicaBody<B>>, Infallible>> {
     let answer = answerer.answer(request);
     Box::pin(async move {
         let mut answer = answer.await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_upstream_core::secret::SecretText;
 
 /// An OAuth client of weir at an authorization server, and the parameters of its token requests.
@@ -45,7 +45,7 @@ pub enum TokenAuthority {
 pub trait TokenProvider: Send + Sync {
     /// Returns the token to use now. If absent, requests go without one. `is_refused` is true if
     /// the server refused the last token.
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>>;
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>>;
 
     /// Returns the advice to a caller after a refusal by the server.
     fn advice(&self) -> String;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value};
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::port::{BoxFuture, Evidence, Verifier};
 use weir_core::principal::VerifiedIdentity;
 
 use crate::api_key::ApiKeys;
@@ -30,7 +30,10 @@ pub struct ClaimedCaller {
 }
 
 impl Verifier for ClaimedCaller {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    fn verify<'a>(
+        &'a self,
+        _: &'a Evidence<'a>,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(std::future::ready(Ok(self.identity.clone())))
     }
 }

@@ -15,7 +15,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
-use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::port::{BoxFuture, Evidence, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::telemetry::instruments;
 
@@ -149,7 +149,7 @@ impl Verifier for CredentialVerifier {
     fn verify<'a>(
         &'a self,
         evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         let state = self.state.load_full();
         Box::pin(async move {
             let identified = match state.identify(evidence, &self.ports) {

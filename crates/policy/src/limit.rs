@@ -39,7 +39,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{
-    CallPermit, Clock, Fut, Limiter, PermitWait, RateDecision, RateUnit, SharedCounters,
+    BoxFuture, CallPermit, Clock, Limiter, PermitWait, RateDecision, RateUnit, SharedCounters,
     SharedRates,
 };
 use weir_core::principal::Principal;
@@ -197,7 +197,7 @@ impl PolicyLimiter {
 struct PendingCharge<'a> {
     /// Its place among the charges.
     index: usize,
-    decision: Fut<'a, Result<(), Duration>>,
+    decision: BoxFuture<'a, Result<(), Duration>>,
 }
 
 /// Counts the decision on a charge of a call. A refusal by an upstream's limit names the upstream.

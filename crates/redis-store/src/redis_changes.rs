@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use weir_core::instant::unix_millis;
 use weir_core::port::{
-    BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, Fut, MessageBus,
+    BoxFuture, BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, MessageBus,
     Random, ReplicaId, SharedChange, SharedChanges, StoreError, full_jitter, random_id,
 };
 use weir_core::seal::{Sealer, SealingKeyName};
@@ -371,7 +371,7 @@ impl RedisChanges {
 }
 
 impl SharedChanges for RedisChanges {
-    fn publish(&self, draft: ChangeDraft) -> Fut<'_, Result<(), StoreError>> {
+    fn publish(&self, draft: ChangeDraft) -> BoxFuture<'_, Result<(), StoreError>> {
         self.add_newest(draft);
         Box::pin(async move {
             let limit = self.link.command_timeout();
@@ -394,7 +394,7 @@ impl SharedChanges for RedisChanges {
         self.changed.notify_one();
     }
 
-    fn fetch(&self) -> Fut<'_, Result<(), StoreError>> {
+    fn fetch(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let limit = CONNECTION_WAIT + self.link.command_timeout();
             let outcome = match timeout(limit, self.sync(limit)).await {

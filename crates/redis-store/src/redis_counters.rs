@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
+use weir_core::port::{BoxFuture, Clock, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::instruments;
 
 use crate::counter_table::{CounterTable, StoredValue, UnconfirmedAmount};
@@ -117,7 +117,7 @@ impl SharedCounters for RedisCounters {
         amount: u64,
         ttl: Duration,
         in_outage: OutageCounting,
-    ) -> Fut<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
             match (self.add_shared(name, amount, ttl).await, in_outage) {
                 (Ok(all), _) => Ok(all),

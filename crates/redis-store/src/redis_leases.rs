@@ -11,7 +11,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use redis::Script;
 use weir_core::port::{
-    Fut, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, ReplicaId, StoreError,
+    BoxFuture, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, ReplicaId, StoreError,
 };
 
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
@@ -138,7 +138,10 @@ fn read_state(reply: &(String, u64, u64, String)) -> Result<LeaseState, StoreErr
 }
 
 impl LeaseStore for RedisLeases {
-    fn ask<'a>(&'a self, request: LeaseRequest<'a>) -> Fut<'a, Result<LeaseState, StoreError>> {
+    fn ask<'a>(
+        &'a self,
+        request: LeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeaseState, StoreError>> {
         Box::pin(async move { self.ask_once(&request).await })
     }
 }

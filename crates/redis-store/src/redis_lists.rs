@@ -13,8 +13,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir_core::port::{
-    AnnouncedLists, AnnouncementMap, BusMessage, Fut, ListAnnouncements, ListDigests, ListGroup,
-    MadeAnnouncement, ReplicaId, StoreError, full_jitter,
+    AnnouncedLists, AnnouncementMap, BoxFuture, BusMessage, ListAnnouncements, ListDigests,
+    ListGroup, MadeAnnouncement, ReplicaId, StoreError, full_jitter,
 };
 
 use crate::bus_frame::encode_frame;
@@ -333,7 +333,7 @@ impl ListAnnouncements for RedisLists {
         &'a self,
         group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<MadeAnnouncement>, StoreError>> {
         Box::pin(async move {
             let version = match self.note(group, lists) {
                 NotedLists::TooMany => return Ok(None),
@@ -351,7 +351,7 @@ impl ListAnnouncements for RedisLists {
         })
     }
 
-    fn wait_until_known(&self, version: u64) -> Fut<'_, ()> {
+    fn wait_until_known(&self, version: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let mut seen = self.seen.subscribe();
             if *seen.borrow_and_update() < version {
@@ -370,7 +370,7 @@ impl ListAnnouncements for RedisLists {
         *self.is_looking.borrow()
     }
 
-    fn wait_for_look(&self) -> Fut<'_, ()> {
+    fn wait_for_look(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let mut looking = self.is_looking.subscribe();
             let ended = looking.wait_for(|is_looking| !is_looking);

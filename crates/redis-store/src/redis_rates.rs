@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use weir_core::port::{Clock, Fut, Rate, RateBucket, RateDecision, SharedRates, StoreError};
+use weir_core::port::{BoxFuture, Clock, Rate, RateBucket, RateDecision, SharedRates, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::StoreOutage;
 
@@ -281,7 +281,7 @@ impl SharedRates for RedisRates {
         charge
     }
 
-    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'_, Duration> {
+    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> BoxFuture<'_, Duration> {
         Box::pin(async move {
             let lease = self.leases.peek(&bucket);
             let now = self.clock.monotonic();

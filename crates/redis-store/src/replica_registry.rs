@@ -11,7 +11,7 @@ use redis::cmd;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use weir_core::port::{
-    Clock, Fut, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, full_jitter, random_id,
+    BoxFuture, Clock, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, full_jitter, random_id,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
@@ -353,7 +353,7 @@ impl ReplicaDirectory for ReplicaRegistry {
         *replica != self.own && self.view.lock().may_answer(replica)
     }
 
-    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>> {
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> BoxFuture<'a, Option<Arc<str>>> {
         Box::pin(async move {
             if self.state(replica) == OwnerState::Unknown && self.may_answer(replica) {
                 let limit = self.link.command_timeout();

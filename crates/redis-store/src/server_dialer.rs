@@ -2,7 +2,7 @@
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisResult};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 /// Opens connections to one server.
 pub trait ServerDialer: Send + Sync {
@@ -10,11 +10,14 @@ pub trait ServerDialer: Send + Sync {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses the connection.
-    fn open(&self, config: AsyncConnectionConfig) -> Fut<'_, RedisResult<MultiplexedConnection>>;
+    fn open(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> BoxFuture<'_, RedisResult<MultiplexedConnection>>;
 
     /// Opens a connection for subscriptions.
     ///
     /// # Errors
     /// As [`Self::open`].
-    fn open_subscriber(&self) -> Fut<'_, RedisResult<PubSub>>;
+    fn open_subscriber(&self) -> BoxFuture<'_, RedisResult<PubSub>>;
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::Either;
 use weir_core::port::{
-    Fut, ReadyOrFut, RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError, StoredRecord,
-    WriteCondition, WriteOutcome,
+    BoxFuture, ReadyOrBoxFuture, RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError,
+    StoredRecord, WriteCondition, WriteOutcome,
 };
 
 use crate::record_claims::RecordClaims;
@@ -95,7 +95,7 @@ impl RecordStore for SharedRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+    ) -> ReadyOrBoxFuture<'a, Result<Option<StoredRecord>, StoreError>> {
         Either::Right(Box::pin(self.load_touched(key, touch)))
     }
 
@@ -104,7 +104,7 @@ impl RecordStore for SharedRecords {
         key: &'a RecordKey,
         touch: Option<Duration>,
         opened_by: &'a ReplicaId,
-    ) -> Fut<'a, Result<RecordPlace, StoreError>> {
+    ) -> BoxFuture<'a, Result<RecordPlace, StoreError>> {
         Box::pin(async move {
             if let Some(record) = self.load_touched(key, touch).await? {
                 return Ok(RecordPlace::Here(record));
@@ -124,11 +124,11 @@ impl RecordStore for SharedRecords {
         value: Bytes,
         ttl: Duration,
         expect: WriteCondition,
-    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+    ) -> BoxFuture<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(self.store_both(key, value, ttl, expect))
     }
 
-    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
             if self.local.remove(key).await? {
                 self.writer.end_now(key, RecordEnd::Removed).await;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::SessionKey;
-use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::port::{BoxFuture, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 
 use crate::replay_seal::ReplayField;
 use crate::replay_writer::ReplayWriter;
@@ -87,7 +87,7 @@ impl ReplayLog for SharedReplays {
         &self,
         key: StreamKey,
         seq: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<ReplayedEvents>, StoreError>> {
         self.local.events_after(key, seq)
     }
 
@@ -95,7 +95,7 @@ impl ReplayLog for SharedReplays {
         self.local.watch_events(key)
     }
 
-    fn recover(&self, key: StreamKey) -> Fut<'_, bool> {
+    fn recover(&self, key: StreamKey) -> BoxFuture<'_, bool> {
         Box::pin(async move { self.local.recover(key).await || self.recover_from_store(key).await })
     }
 

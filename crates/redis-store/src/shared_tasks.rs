@@ -9,7 +9,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::EndpointId;
-use weir_core::port::{Fut, KeptTask, StoreError, TaskBook};
+use weir_core::port::{BoxFuture, KeptTask, StoreError, TaskBook};
 use weir_core::principal::Principal;
 
 use crate::store_seal::StoreSeal;
@@ -155,7 +155,7 @@ impl TaskBook for SharedTasks {
         principal: &'a Principal,
         endpoint: &'a EndpointId,
         name: &'a str,
-    ) -> Fut<'a, Option<KeptTask>> {
+    ) -> BoxFuture<'a, Option<KeptTask>> {
         self.local.find_moved(principal, endpoint, name)
     }
 
@@ -164,7 +164,7 @@ impl TaskBook for SharedTasks {
         principal: &'a Principal,
         endpoint: &'a EndpointId,
         name: &'a str,
-    ) -> Fut<'a, Option<KeptTask>> {
+    ) -> BoxFuture<'a, Option<KeptTask>> {
         Box::pin(self.read_copy(TaskOwner {
             principal,
             endpoint,
@@ -208,7 +208,7 @@ impl TaskBook for SharedTasks {
         endpoint: &'a EndpointId,
         after: u64,
         most: usize,
-    ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
+    ) -> BoxFuture<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
         Box::pin(async move {
             let is_of_this_replica = (1..FIRST_SHARED_POSITION).contains(&after);
             if is_of_this_replica {

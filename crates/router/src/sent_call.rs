@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use tokio::time::Instant;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
 
 use crate::live_calls::LiveCallGuard;
@@ -13,7 +13,7 @@ use crate::tasks::awaited_task::TaskAwaiting;
 
 /// A call at its upstream, with the parts that handle its reply.
 pub(super) struct SentCall {
-    pub(super) making: Fut<'static, Reply>,
+    pub(super) making: BoxFuture<'static, Reply>,
     pub(super) handling: ReplyHandling,
     pub(super) live: LiveCallGuard,
     /// The parts that wait for the task that the call becomes; absent if its client takes tasks.

@@ -12,14 +12,14 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 
 use crate::item_search::ItemSearch;
 use crate::own_request::own_request;
 
 /// A server, and the search for its sessions.
-type SessionSearch = (Arc<dyn Upstream>, Fut<'static, ()>);
+type SessionSearch = (Arc<dyn Upstream>, BoxFuture<'static, ()>);
 
 impl ItemSearch<'_> {
     /// The item that a call names, as its sender sees it. If it was unknown that its server has

@@ -13,7 +13,7 @@ use std::task::{Context as Task, Poll};
 use tokio::time::Instant;
 use weir_catalog::{Catalog, SessionClient};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{CapabilityClass, Principal, SessionKey};
 
@@ -23,7 +23,7 @@ pub struct SessionListChanges {
     /// Notifications that wait, by upstream. The upstreams of the endpoint bound it.
     received: Vec<(UpstreamId, ListKinds)>,
     /// The examination of a notification, and its start.
-    examining: Option<(Instant, Fut<'static, ListKinds>)>,
+    examining: Option<(Instant, BoxFuture<'static, ListKinds>)>,
     /// Lists of which the client has to be notified now.
     ready: ListKinds,
     /// The time of the last notification about each list, shared ones included. By [`ListKind`].
@@ -143,7 +143,7 @@ impl SessionListChanges {
     /// Examines a notification. The watcher walks the shared lists at the same time, so the
     /// examination waits for half of the window first, and for the rest of a whole one after an
     /// earlier notification.
-    fn examine(&self, upstream: UpstreamId, kinds: ListKinds) -> Fut<'static, ListKinds> {
+    fn examine(&self, upstream: UpstreamId, kinds: ListKinds) -> BoxFuture<'static, ListKinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();
         let last = ListKind::ALL

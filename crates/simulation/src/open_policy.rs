@@ -3,8 +3,8 @@
 
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    AuditLog, CallAttempt, EndedCall, Evidence, Fut, GateDecision, OperatorAction, SenderEntrance,
-    Verifier,
+    AuditLog, BoxFuture, CallAttempt, EndedCall, Evidence, GateDecision, OperatorAction,
+    SenderEntrance, Verifier,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Failure, FailureKind};
@@ -20,7 +20,7 @@ impl Verifier for NameVerifier {
     fn verify<'a>(
         &'a self,
         evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         let name = evidence.bearer.map(|bearer| bearer.expose().to_owned());
         Box::pin(async move {
             name.map(|name| VerifiedIdentity::subject(ISSUER, &*name))

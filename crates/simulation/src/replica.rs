@@ -14,7 +14,7 @@ use weir_cluster::{
     ClusterSecret, ClusterTls, OpenedPeer, PeerDialer, PeerForwarder, PeerHandshake,
 };
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
-use weir_core::port::{Fut, ReplicaId, SharedChanges};
+use weir_core::port::{BoxFuture, ReplicaId, SharedChanges};
 use weir_core::principal::Subject;
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
@@ -79,7 +79,10 @@ impl SimDialer {
 }
 
 impl ServerDialer for SimDialer {
-    fn open(&self, config: AsyncConnectionConfig) -> Fut<'_, RedisResult<MultiplexedConnection>> {
+    fn open(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> BoxFuture<'_, RedisResult<MultiplexedConnection>> {
         Box::pin(async move {
             let stream = self.dial(REDIS_ADDRESS).await?;
             let info = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -90,7 +93,7 @@ impl ServerDialer for SimDialer {
         })
     }
 
-    fn open_subscriber(&self) -> Fut<'_, RedisResult<PubSub>> {
+    fn open_subscriber(&self) -> BoxFuture<'_, RedisResult<PubSub>> {
         Box::pin(async move {
             let stream = self.dial(REDIS_ADDRESS).await?;
             let info = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -104,7 +107,7 @@ impl PeerDialer for SimDialer {
         &'a self,
         address: &'a str,
         handshake: PeerHandshake,
-    ) -> Fut<'a, io::Result<OpenedPeer>> {
+    ) -> BoxFuture<'a, io::Result<OpenedPeer>> {
         Box::pin(async move { handshake.begin(self.dial(address).await?).await })
     }
 }
@@ -127,7 +130,7 @@ impl RequestForwarder for RepeatingForwarder {
         &'a self,
         to: &'a ReplicaId,
         request: ForwardedRequest,
-    ) -> Fut<'a, Result<http::Response<ForwardedBody>, ForwardError>> {
+    ) -> BoxFuture<'a, Result<http::Response<ForwardedBody>, ForwardError>> {
         let again = ForwardedRequest {
             sender: request.sender,
             head: request.head.clone(),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::upstream::{
     ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates,
@@ -313,14 +313,14 @@ impl Upstream for SimUpstream {
         &self.id
     }
 
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         Box::pin(self.make_call(outbound))
     }
 
     fn watch(
         self: Arc<Self>,
         _: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move {
             sleep(self.delay()).await;
             if self.child.is_none() && !self.is_reachable() {
@@ -343,7 +343,7 @@ impl Upstream for SimUpstream {
         })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async { Err(Failure::invalid_params("there are no resources")) })
     }
 
@@ -365,7 +365,7 @@ impl Upstream for SimUpstream {
         UpstreamHealth::default()
     }
 
-    fn retire(self: Arc<Self>, _: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, _: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
 }
@@ -392,7 +392,7 @@ impl ListWatch for ToolWatch {
         &self.about
     }
 
-    fn list(&mut self, _: ListKind, _: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
+    fn list(&mut self, _: ListKind, _: Option<String>) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let version = *self.versions.borrow_and_update();
             sleep(self.upstream.delay()).await;
@@ -408,7 +408,7 @@ impl ListWatch for ToolWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             loop {
                 self.check()?;

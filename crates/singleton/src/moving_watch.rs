@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription, Upstream};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 
@@ -107,7 +107,7 @@ impl ListWatch for MovingWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let page = self.current.watch().list(kind, cursor.clone()).await;
             if page.is_ok() || !self.current.has_ended() {
@@ -119,7 +119,7 @@ impl ListWatch for MovingWatch {
     }
 
     /// Any list may have changed while there was no watch.
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             if !self.missed_changes {
                 let changed = self.current.watch().next_change().await;

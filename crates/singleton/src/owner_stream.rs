@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame as BodyFrame, SizeHint};
 use tokio::sync::mpsc;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_listen::{BodyError, RequestBody};
 
 use crate::frame::{Frame, take_frame};
@@ -87,13 +87,13 @@ impl FrameWriter {
 /// ends the service.
 pub(crate) struct ServedStream {
     /// Absent once it has ended.
-    service: Option<Fut<'static, ()>>,
+    service: Option<BoxFuture<'static, ()>>,
     frames: mpsc::Receiver<Bytes>,
 }
 
 impl ServedStream {
     /// The body of the service that `serve` makes.
-    pub(crate) fn new(serve: impl FnOnce(FrameWriter) -> Fut<'static, ()>) -> Self {
+    pub(crate) fn new(serve: impl FnOnce(FrameWriter) -> BoxFuture<'static, ()>) -> Self {
         let (sender, frames) = mpsc::channel(MAX_WAITING_FRAMES);
         Self {
             service: Some(serve(FrameWriter(sender))),

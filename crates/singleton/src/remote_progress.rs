@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::time::sleep;
 use weir_core::Principal;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ProgressReports, Upstream};
 
 use crate::call_form::owned_name;
@@ -27,7 +27,7 @@ type OpenedReports = Pin<Box<dyn Stream<Item = Result<Bytes, StreamLost>> + Send
 
 /// Opens the reports of one task. Absent if the task has none.
 type OpenReports =
-    Box<dyn FnMut() -> Fut<'static, Result<Option<OpenedReports>, StreamLost>> + Send>;
+    Box<dyn FnMut() -> BoxFuture<'static, Result<Option<OpenedReports>, StreamLost>> + Send>;
 
 /// Returns the progress reports of a task of `local`, from the replica that runs it. Their stream
 /// is opened with the first poll.

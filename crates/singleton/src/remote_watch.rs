@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{
     DeliverUpdate, ListKind, ListKinds, ListPage, ListWatch, RefusedSubscriptions, ResourceUpdate,
     ResourceUpdates, ServerDescription,
@@ -125,11 +125,11 @@ impl ListWatch for RemoteWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(self.page(kind, cursor))
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(self.change())
     }
 }
@@ -226,11 +226,11 @@ impl ResourceUpdates for RemoteUpdates {
         &'a mut self,
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>> {
         Box::pin(self.subscribe(uris, deliver))
     }
 
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(self.update())
     }
 }

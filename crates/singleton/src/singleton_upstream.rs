@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Fut, Random, ReplicaId};
+use weir_core::port::{BoxFuture, Random, ReplicaId};
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent};
 use weir_core::upstream::{
     ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProgressReports,
@@ -246,7 +246,7 @@ impl Upstream for SingletonUpstream {
         self.local.id()
     }
 
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         if self.lease.own_epoch().is_some() {
             return self.local.clone().call(outbound);
         }
@@ -256,7 +256,7 @@ impl Upstream for SingletonUpstream {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(MovingWatch::open(
             self.local.clone(),
             self.access.clone(),
@@ -272,14 +272,14 @@ impl Upstream for SingletonUpstream {
         self.local.own_request_time()
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { self.open_updates().await })
     }
 
     fn follow_task(
         self: Arc<Self>,
         outbound: OutboundCall,
-    ) -> Fut<'static, Option<TaskNotifications>> {
+    ) -> BoxFuture<'static, Option<TaskNotifications>> {
         Box::pin(self.follow(outbound))
     }
 
@@ -330,7 +330,7 @@ impl Upstream for SingletonUpstream {
         }
     }
 
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+    fn export_sessions(self: Arc<Self>) -> BoxFuture<'static, Vec<HandoverSession>> {
         Box::pin(async move {
             let lease = self.lease.hand_over();
             // The lease comes first: without it the successor may not have the children, whose
@@ -348,7 +348,7 @@ impl Upstream for SingletonUpstream {
         self.local.tasks_after_export()
     }
 
-    fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, session: HandoverSession) -> BoxFuture<'static, ()> {
         Box::pin(async move { import_session(&self.lease, self.local.clone(), session).await })
     }
 
@@ -379,12 +379,12 @@ impl Upstream for SingletonUpstream {
         }
     }
 
-    fn replace_processes(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+    fn replace_processes(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         // The operator's change reaches every replica, and so the one that runs them.
         self.local.clone().replace_processes(grace)
     }
 
-    fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let due = Instant::now() + grace;
             let _in_time = timeout_at(due, self.drain_calls()).await;

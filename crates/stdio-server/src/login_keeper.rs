@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use url::Url;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_mcp_client::login::{LoginAccount, LoginAccounts};
 use weir_mcp_client::{bearer, login};
 use weir_text::url_without_credentials;
@@ -52,7 +52,7 @@ impl LoginKeeper {
 }
 
 impl TokenProvider for LoginKeeper {
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>> {
         Box::pin(async move {
             match &self.source {
                 LoginTokenSource::Given(header) => Some(ProvidedToken {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
+use weir_core::port::{BoxFuture, Clock, OutageCounting, SharedCounters, StoreError};
 
 use crate::expiring_table::ExpiringTable;
 use crate::store_operation::StoreOperation;
@@ -50,7 +50,7 @@ impl SharedCounters for MemoryCounters {
         amount: u64,
         ttl: Duration,
         _in_outage: OutageCounting,
-    ) -> Fut<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(std::future::ready(
             ADD.time(|| self.add_now(name, amount, ttl)),
         ))

@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use weir_core::Principal;
 use weir_core::instant::millis;
 use weir_core::port::{
-    Clock, Fut, ReadyOrFut, RecordKey, RecordStore, StoreError, StoredRecord, WriteCondition,
-    WriteOutcome,
+    BoxFuture, Clock, ReadyOrBoxFuture, RecordKey, RecordStore, StoreError, StoredRecord,
+    WriteCondition, WriteOutcome,
 };
 use weir_core::telemetry::instruments;
 
@@ -418,7 +418,7 @@ impl RecordStore for MemoryRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+    ) -> ReadyOrBoxFuture<'a, Result<Option<StoredRecord>, StoreError>> {
         Either::Left(ready(Ok(LOAD.time(|| self.load_now(key, touch)))))
     }
 
@@ -428,13 +428,13 @@ impl RecordStore for MemoryRecords {
         value: Bytes,
         ttl: Duration,
         expect: WriteCondition,
-    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+    ) -> BoxFuture<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(ready(
             STORE.time(|| self.store_now(key, &value, ttl, expect)),
         ))
     }
 
-    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(ready(Ok(REMOVE.time(|| self.remove_now(key)))))
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::SessionKey;
-use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::port::{BoxFuture, Clock, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 
 use crate::store_operation::StoreOperation;
@@ -364,7 +364,7 @@ impl ReplayLog for MemoryReplays {
         &self,
         key: StreamKey,
         seq: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<ReplayedEvents>, StoreError>> {
         let found = READ.time(|| {
             let kept = self.logs.lock();
             let session = kept.sessions.get(&key.session)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
+use weir_core::port::{BoxFuture, Clock, Evidence, Random, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, Failure, Principal, authenticate};
 
@@ -98,7 +98,10 @@ impl Random for FixedRandom {
 struct FixedVerifier(VerifiedIdentity);
 
 impl Verifier for FixedVerifier {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    fn verify<'a>(
+        &'a self,
+        _: &'a Evidence<'a>,
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }
 }

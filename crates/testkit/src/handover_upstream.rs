@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
 use weir_core::upstream::{
     HandoverSession, ListWatch, OutboundCall, ResourceUpdates, Upstream, UpstreamHealth,
 };
 use weir_core::{CapabilityClass, Failure};
 
-type Export = Box<dyn Fn() -> Fut<'static, Vec<HandoverSession>> + Send + Sync>;
-type Import = Box<dyn Fn(HandoverSession) -> Fut<'static, ()> + Send + Sync>;
+type Export = Box<dyn Fn() -> BoxFuture<'static, Vec<HandoverSession>> + Send + Sync>;
+type Import = Box<dyn Fn(HandoverSession) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// An upstream whose calls never end, with the exports and imports of the test.
 pub struct HandoverUpstream {
@@ -27,7 +27,7 @@ impl HandoverUpstream {
     /// An upstream without sessions of its own.
     pub fn new(
         id: UpstreamId,
-        import: impl Fn(HandoverSession) -> Fut<'static, ()> + Send + Sync + 'static,
+        import: impl Fn(HandoverSession) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
         Self {
             id,
@@ -40,7 +40,7 @@ impl HandoverUpstream {
     #[must_use]
     pub fn with_export(
         self,
-        export: impl Fn() -> Fut<'static, Vec<HandoverSession>> + Send + Sync + 'static,
+        export: impl Fn() -> BoxFuture<'static, Vec<HandoverSession>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             export: Box::new(export),
@@ -54,18 +54,18 @@ impl Upstream for HandoverUpstream {
         &self.id
     }
 
-    fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, _outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         Box::pin(pending())
     }
 
     fn watch(
         self: Arc<Self>,
         _class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(pending())
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(pending())
     }
 
@@ -73,11 +73,11 @@ impl Upstream for HandoverUpstream {
         CapabilityClass::BASE
     }
 
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+    fn export_sessions(self: Arc<Self>) -> BoxFuture<'static, Vec<HandoverSession>> {
         (self.export)()
     }
 
-    fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, session: HandoverSession) -> BoxFuture<'static, ()> {
         (self.import)(session)
     }
 
@@ -85,7 +85,7 @@ impl Upstream for HandoverUpstream {
         UpstreamHealth::default()
     }
 
-    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(pending())
     }
 }

@@ -5,7 +5,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::{Reply, ReplyEvent, ReplySource};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
@@ -14,7 +14,7 @@ use super::response_reader::ResponseReader;
 
 /// The head of a response: a body with messages, or the failed attempt, once it is known if the
 /// session is lost.
-pub(crate) type HeadOutcome = Result<ResponseReader, Fut<'static, FailedAttempt>>;
+pub(crate) type HeadOutcome = Result<ResponseReader, BoxFuture<'static, FailedAttempt>>;
 
 /// Waits for the first event of a call on another stream, or for the head of its response and the
 /// first event then. Dropping the future, or later the reply, cancels the call at the server.
@@ -24,7 +24,7 @@ pub(crate) type HeadOutcome = Result<ResponseReader, Fut<'static, FailedAttempt>
 /// reply ends with the failure.
 pub(crate) async fn reply(
     call: HttpCallReply,
-    head: Fut<'static, HeadOutcome>,
+    head: BoxFuture<'static, HeadOutcome>,
 ) -> Result<Reply, FailedAttempt> {
     let mut early = EarlyReply {
         head: HeadState::Awaited(head),
@@ -59,9 +59,9 @@ struct EarlyReply {
 }
 
 enum HeadState {
-    Awaited(Fut<'static, HeadOutcome>),
+    Awaited(BoxFuture<'static, HeadOutcome>),
     /// The attempt failed. The call is over.
-    Refused(Fut<'static, FailedAttempt>),
+    Refused(BoxFuture<'static, FailedAttempt>),
     Arrived,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{
     DeliverUpdate, OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates,
     TaskNotifications,
@@ -100,7 +100,7 @@ impl ResourceUpdates for HttpUpdates {
         &'a mut self,
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>> {
         let pending = self.pending.clone();
         let changing = async move {
             match &mut self.subscriptions {
@@ -130,7 +130,7 @@ impl ResourceUpdates for HttpUpdates {
         Box::pin(async move { pending.deliver_during(deliver, changing).await })
     }
 
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
             let lost = |why: &str| {
                 let failure = self.context.label.fail(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::upstream_messages;
@@ -145,7 +145,7 @@ impl ListWatch for HttpWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let (modern, class, second_era) = match &self.source {
                 HttpWatchSource::Session(session) => {
@@ -170,7 +170,7 @@ impl ListWatch for HttpWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             loop {
                 let reading = self.reader.is_some();

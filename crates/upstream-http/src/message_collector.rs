@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use weir_core::hold::{HoldReservation, HoldShare};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_era::upstream_messages::{ResultType, RevisionDialect};
 use weir_wire::RequestId;
 use weir_wire::splitter::{ReplySplitter, SplitCaps, SplitError, SplitMessage};
@@ -67,7 +67,7 @@ struct LargeMessage {
     splitter: ReplySplitter,
     stage: LargeStage,
     blocks: HeldBlocks,
-    reserving: Option<Fut<'static, Option<HoldReservation>>>,
+    reserving: Option<BoxFuture<'static, Option<HoldReservation>>>,
     reservation: Option<HoldReservation>,
 }
 

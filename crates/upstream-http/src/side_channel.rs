@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::ListKinds;
 
 use super::response_reader::ResponseReader;
@@ -40,5 +40,5 @@ pub(crate) trait SideChannel: Send + Sync {
     fn resume(
         self: Arc<Self>,
         last_event: String,
-    ) -> Fut<'static, Result<ResponseReader, StreamRefusal>>;
+    ) -> BoxFuture<'static, Result<ResponseReader, StreamRefusal>>;
 }

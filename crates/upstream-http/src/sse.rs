@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use url::Url;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::{Failure, FailureKind};
 use weir_http_client::HttpResponseBody;
 use weir_oauth_client::AuthorizedHttpClient;
@@ -32,7 +32,7 @@ impl SseConnector for SseServer {
     fn connect<'a>(
         &'a self,
         context: &'a Arc<UpstreamContext>,
-    ) -> Fut<'a, Result<UpstreamChild, Failure>> {
+    ) -> BoxFuture<'a, Result<UpstreamChild, Failure>> {
         Box::pin(connect(context, &self.0))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_upstream_core::retry_backoff::least_wait;
 use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 
@@ -23,7 +23,7 @@ pub(crate) struct StreamResumption {
     point: ResumePoint,
     /// The streams since the last message.
     broken: u32,
-    resuming: Option<Fut<'static, Option<ResponseReader>>>,
+    resuming: Option<BoxFuture<'static, Option<ResponseReader>>>,
 }
 
 impl StreamResumption {
@@ -115,7 +115,7 @@ mod tests {
         fn resume(
             self: Arc<Self>,
             last_event: String,
-        ) -> Fut<'static, Result<ResponseReader, StreamRefusal>> {
+        ) -> BoxFuture<'static, Result<ResponseReader, StreamRefusal>> {
             assert_eq!(last_event, "e2");
             self.0.fetch_add(1, Ordering::SeqCst);
             Box::pin(std::future::ready(Err(self.1)))

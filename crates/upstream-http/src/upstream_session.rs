@@ -16,7 +16,7 @@ use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio_util::sync::CancellationToken;
 use weir_core::call::LogMessages;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
@@ -512,7 +512,7 @@ impl SideChannel for UpstreamSession {
     fn resume(
         self: Arc<Self>,
         last_event: String,
-    ) -> Fut<'static, Result<ResponseReader, StreamRefusal>> {
+    ) -> BoxFuture<'static, Result<ResponseReader, StreamRefusal>> {
         let channel = self.channel.clone();
         Box::pin(channel.open_get_stream(Some(last_event)))
     }

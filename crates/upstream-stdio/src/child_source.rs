@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::instant::millis;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
 use weir_process::keeper::ChildKeeper;
@@ -23,7 +23,7 @@ pub trait SseConnector: fmt::Debug + Send + Sync {
     fn connect<'a>(
         &'a self,
         context: &'a Arc<UpstreamContext>,
-    ) -> Fut<'a, Result<UpstreamChild, Failure>>;
+    ) -> BoxFuture<'a, Result<UpstreamChild, Failure>>;
 }
 
 /// The source of a server's messages.

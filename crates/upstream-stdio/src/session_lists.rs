@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::port::ListSession;
 use weir_core::upstream::ListWatch;
 use weir_core::{CapabilityClass, Failure, SessionKey};
@@ -63,7 +63,7 @@ impl ListSession for RunningChild {
         Box::new(StdioWatch::beside_calls(self))
     }
 
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>> {
         Box::pin(async move {
             self.request_about(Method::ResourcesSubscribe, &uri)
                 .await
@@ -71,7 +71,7 @@ impl ListSession for RunningChild {
         })
     }
 
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let channel = &self.child.channel;
             if channel.is_handed_over() {
@@ -83,7 +83,7 @@ impl ListSession for RunningChild {
         })
     }
 
-    fn spawn(&self, task: Fut<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.child.channel.context.tasks.spawn(task);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{
     DeliverUpdate, OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates,
     TaskNotifications,
@@ -243,7 +243,7 @@ impl ResourceUpdates for StdioUpdates {
         &'a mut self,
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>> {
         let holder = self.holder.clone();
         let changing = async move {
             match self.running.legacy {
@@ -254,7 +254,7 @@ impl ResourceUpdates for StdioUpdates {
         Box::pin(async move { holder.pending.deliver_during(deliver, changing).await })
     }
 
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
             let channel = &self.running.child.channel;
             let over = channel.closed();

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
@@ -152,7 +152,7 @@ impl ListWatch for StdioWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let cursor = PageCursor::new(cursor.as_deref());
             let outcome = stdio_call::request(
@@ -178,7 +178,7 @@ impl ListWatch for StdioWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             loop {
                 let lost = |text| Err(self.context.label.fail(FailureKind::Unavailable, text));

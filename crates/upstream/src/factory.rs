@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Uri};
 use weir_core::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
+use weir_core::port::{BoxFuture, DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse};
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_http_client::{
     Fetcher, ForwardProxy, HttpClient, HttpServer, Poster, RootCertificates, TlsError,
@@ -277,7 +277,7 @@ impl HttpServerParts {
 }
 
 impl DocumentFetcher for UpstreamFactory {
-    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
         self.fetcher.fetch(ask)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
@@ -176,7 +176,7 @@ impl ListWatch for SingleServerWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let start = self.server.breaker.begin();
             let listed = self.inner.list(kind, cursor).await;
@@ -187,7 +187,7 @@ impl ListWatch for SingleServerWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         self.inner.next_change()
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::{Call, TraceContext};
 use weir_core::call_limits::{CallLimits, CallTimeLimits, TimeoutHandler};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 
@@ -114,7 +114,7 @@ async fn call_within_limits(
     server: impl TimeoutHandler + 'static,
     limits: CallTimeLimits,
     permit: OwnedSemaphorePermit,
-    mut running: Fut<'static, Reply>,
+    mut running: BoxFuture<'static, Reply>,
 ) -> Reply {
     let deadline = limits
         .next_deadline()

@@ -293,7 +293,10 @@ impl UpstreamTaskRequest {
     }
 
     /// Makes the request for the result. The server asks on its stream.
-    fn request_result(&self, bound: UpstreamInFlightLimit) -> weir_core::port::Fut<'static, Reply> {
+    fn request_result(
+        &self,
+        bound: UpstreamInFlightLimit,
+    ) -> weir_core::port::BoxFuture<'static, Reply> {
         let outbound = self.outbound_for(Method::TasksResult, CallDeadlines::CALL);
         Box::pin(self.server.stack.call_within(bound, outbound))
     }

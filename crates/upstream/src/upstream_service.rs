@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
 use weir_core::upstream::{
     ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProgressReports,
@@ -65,7 +65,7 @@ impl Upstream for UpstreamService {
         &self.context().label.id
     }
 
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         if tasks::is_about_task(outbound.call.method) {
             return Box::pin(tasks::call(self.tasks.clone(), outbound));
         }
@@ -75,11 +75,11 @@ impl Upstream for UpstreamService {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move { self.stack.attempts.watch(class).await })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { self.stack.attempts.updates().await })
     }
 
@@ -103,7 +103,10 @@ impl Upstream for UpstreamService {
         });
     }
 
-    fn find_sessions(self: Arc<Self>, call: &dyn Fn() -> OutboundCall) -> Option<Fut<'static, ()>> {
+    fn find_sessions(
+        self: Arc<Self>,
+        call: &dyn Fn() -> OutboundCall,
+    ) -> Option<BoxFuture<'static, ()>> {
         if !self.server().may_find_sessions() || self.server().fails_at_once() {
             return None;
         }
@@ -116,7 +119,7 @@ impl Upstream for UpstreamService {
     fn follow_task(
         self: Arc<Self>,
         outbound: OutboundCall,
-    ) -> Fut<'static, Option<TaskNotifications>> {
+    ) -> BoxFuture<'static, Option<TaskNotifications>> {
         Box::pin(async move {
             let permit = self.follow_permits.clone().try_acquire_owned().ok()?;
             let changes = self.stack.attempts.follow(outbound).await?;
@@ -151,7 +154,7 @@ impl Upstream for UpstreamService {
         self.server().forward_session_change(sessions, change);
     }
 
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+    fn export_sessions(self: Arc<Self>) -> BoxFuture<'static, Vec<HandoverSession>> {
         Box::pin(async move { self.server().export_sessions().await })
     }
 
@@ -163,7 +166,7 @@ impl Upstream for UpstreamService {
         Some(Box::pin(stream::poll_fn(move |cx| later.poll_recv(cx))))
     }
 
-    fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, session: HandoverSession) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.server().import_session(session).await })
     }
 
@@ -195,7 +198,7 @@ impl Upstream for UpstreamService {
         }
     }
 
-    fn replace_processes(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+    fn replace_processes(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if let CalledServer::One(one) = self.server() {
                 one.transport.replace_processes(grace).await;
@@ -208,7 +211,7 @@ impl Upstream for UpstreamService {
         context.task_holds.knows(principal, native)
     }
 
-    fn run_out(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+    fn run_out(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.stack.in_flight.wait_until_idle(grace).await;
             let mut contexts = vec![self.context()];
@@ -225,7 +228,7 @@ impl Upstream for UpstreamService {
         })
     }
 
-    fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // Calls that still run after the grace lose their server.
             self.stack.in_flight.wait_for_end(grace).await;

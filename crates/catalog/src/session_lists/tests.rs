@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use weir_core::call::LogMessages;
 use weir_core::failure::Failure;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::server_item::ServerItem;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::ListWatch;
@@ -22,15 +22,15 @@ impl ListSession for UnusedListSession {
         unreachable!("nobody walks here")
     }
 
-    fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, ()> {
+    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    fn spawn(&self, task: Fut<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKinds, ListPage, ServerDescription};
 
 use super::*;
@@ -19,12 +19,12 @@ impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> ListWatch for S
         &mut self,
         _kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         self.1.push(cursor.clone());
         let page = (self.0)(cursor.as_deref());
         Box::pin(async move { page })
     }
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         unreachable!("a walk does not wait")
     }
 }

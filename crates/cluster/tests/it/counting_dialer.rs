@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use weir_cluster::{OpenedPeer, PeerDialer, PeerHandshake};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 /// Opens TCP connections, and counts the bytes that are read from all of them.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl PeerDialer for CountingDialer {
         &'a self,
         address: &'a str,
         handshake: PeerHandshake,
-    ) -> Fut<'a, io::Result<OpenedPeer>> {
+    ) -> BoxFuture<'a, io::Result<OpenedPeer>> {
         Box::pin(async move {
             let stream = CountedStream {
                 inner: TcpStream::connect(address).await?,

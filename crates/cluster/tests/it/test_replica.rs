@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use weir_cluster::{ClusterSecret, ClusterTls, PeerDialer, PeerForwarder};
 use weir_core::Budgets;
 use weir_core::call::RequestName;
-use weir_core::port::{Fut, ReplicaDirectory, ReplicaId, ReplicaSeen};
+use weir_core::port::{BoxFuture, ReplicaDirectory, ReplicaId, ReplicaSeen};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
     ForwardedSender, ListenerState, RequestForwarder as _,
@@ -116,7 +116,7 @@ impl ReplicaDirectory for TestDirectory {
         self.address(replica).is_some()
     }
 
-    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>> {
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> BoxFuture<'a, Option<Arc<str>>> {
         Box::pin(ready(self.address(replica)))
     }
 

@@ -14,8 +14,8 @@ use weir_cluster::{
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
-    Fut, ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
-    SharedChanges, SharedCounters, SharedRates, TaskBook,
+    BoxFuture, ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
+    ReplicaSeen, SharedChanges, SharedCounters, SharedRates, TaskBook,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::session_notifier::SessionNotifier;
@@ -288,7 +288,7 @@ impl ListFollower for CatalogFollower {
         }
     }
 
-    fn follow_announced(&self) -> Fut<'_, bool> {
+    fn follow_announced(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
             match self.0.upgrade() {
                 Some(catalog) => catalog.follow_announced(FOLLOW_WAIT).await,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_admin::AdminListener;
 use weir_audit::{AuditService, ChainHead};
 use weir_core::HandoverArrival;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_front::{OtherProcess, ProcessRequests};
 use weir_handover::{
     HandoverResources, HandoverState, MovableState, ProcessStreams, RunningGateway, Successor,
@@ -103,7 +103,7 @@ impl ProcessStreams for ForwardedStreams {
         to: OtherProcess,
         stream: Option<UnixStream>,
         last_messages: HandoverArrival,
-    ) -> Fut<'static, ()> {
+    ) -> BoxFuture<'static, ()> {
         let forwarder = match to {
             OtherProcess::Predecessor => self.forwarders.predecessor.clone(),
             OtherProcess::Successor => self.forwarders.successor.clone(),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Fut;
+use super::BoxFuture;
 use super::borrowed_secret::BorrowedSecret;
 use super::shared_rates::RateDecision;
 use crate::call::Call;
@@ -57,7 +57,7 @@ pub trait Verifier: fmt::Debug + Send + Sync {
     fn verify<'a>(
         &'a self,
         evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>>;
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>>;
 
     /// The outcome of [`Self::verify`], if it is known without a wait: for nearly all requests, which
     /// then need no future.
@@ -193,7 +193,7 @@ pub enum PermitWait<'a> {
     /// It may go.
     Now(CallPermit),
     /// It waits its turn.
-    Later(Fut<'a, Result<CallPermit, Failure>>),
+    Later(BoxFuture<'a, Result<CallPermit, Failure>>),
 }
 
 impl fmt::Debug for PermitWait<'_> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Fut;
+use super::BoxFuture;
 use super::borrowed_secret::BorrowedSecret;
 use crate::failure::Failure;
 
@@ -17,7 +17,7 @@ pub trait DocumentFetcher: std::fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole response came.
-    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>>;
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> BoxFuture<'a, Result<FetchResponse, Failure>>;
 }
 
 /// A request for [`DocumentFetcher`].

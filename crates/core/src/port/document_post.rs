@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::Fut;
+use super::BoxFuture;
 use crate::failure::Failure;
 
 /// The encoding of a posted document.
@@ -52,7 +52,7 @@ pub trait DocumentPoster: Send + Sync {
         form: PostEncoding,
         document: Bytes,
         within: Duration,
-    ) -> Fut<'_, Result<PostResponse, Failure>>;
+    ) -> BoxFuture<'_, Result<PostResponse, Failure>>;
 }
 
 /// Adds to a batch, which has its first items, those that come within `wait`: up to `size` in all,

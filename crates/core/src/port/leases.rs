@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Fut, ReplicaId, StoreError};
+use super::{BoxFuture, ReplicaId, StoreError};
 
 /// The name of one holder: random, and another one for each object that asks for a lease. A
 /// successor process goes on under the token of the process before.
@@ -69,5 +69,8 @@ pub trait LeaseStore: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The store does not answer.
-    fn ask<'a>(&'a self, request: LeaseRequest<'a>) -> Fut<'a, Result<LeaseState, StoreError>>;
+    fn ask<'a>(
+        &'a self,
+        request: LeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeaseState, StoreError>>;
 }

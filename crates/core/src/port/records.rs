@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::replicas::ReplicaId;
-use super::{Fut, ReadyOrFut, StoreError};
+use super::{BoxFuture, ReadyOrBoxFuture, StoreError};
 use crate::principal::Principal;
 
 /// The full name of a record. The principal comes first: no record is found without its owner.
@@ -69,7 +69,7 @@ pub trait RecordStore: std::fmt::Debug + Send + Sync {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>>;
+    ) -> ReadyOrBoxFuture<'a, Result<Option<StoredRecord>, StoreError>>;
 
     /// Finds the replica that owns a record, which `opened_by` wrote first. If the owner has ended,
     /// this replica takes the record over from the shared store. With `touch` a record that is here
@@ -84,7 +84,7 @@ pub trait RecordStore: std::fmt::Debug + Send + Sync {
         key: &'a RecordKey,
         touch: Option<Duration>,
         _opened_by: &'a ReplicaId,
-    ) -> Fut<'a, Result<RecordPlace, StoreError>> {
+    ) -> BoxFuture<'a, Result<RecordPlace, StoreError>> {
         Box::pin(async move {
             let found = self.load(key, touch).await?;
             Ok(found.map_or(RecordPlace::Gone, RecordPlace::Here))
@@ -98,10 +98,10 @@ pub trait RecordStore: std::fmt::Debug + Send + Sync {
         value: Bytes,
         ttl: Duration,
         expect: WriteCondition,
-    ) -> Fut<'a, Result<WriteOutcome, StoreError>>;
+    ) -> BoxFuture<'a, Result<WriteOutcome, StoreError>>;
 
     /// Removes a record; true if it existed.
-    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Returns true if this replica has the record, and it has not expired. It needs no wait, and
     /// changes nothing.

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{Fut, StoreError};
+use super::{BoxFuture, StoreError};
 use crate::call::SessionKey;
 
 /// The number of the event in place of an answer that was lost with its replica: no event of a
@@ -48,7 +48,7 @@ pub trait ReplayLog: std::fmt::Debug + Send + Sync {
         &self,
         key: StreamKey,
         seq: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Option<ReplayedEvents>, StoreError>>;
 
     /// Notifies of each kept event of a stream, and of its end.
     fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>>;
@@ -57,7 +57,7 @@ pub trait ReplayLog: std::fmt::Debug + Send + Sync {
     /// comes from the process before this one, or from the shared store. A log from the store has
     /// ended, with the answer or with the event of a lost one. True if the stream is known now.
     /// Cancel safe.
-    fn recover(&self, _key: StreamKey) -> Fut<'_, bool> {
+    fn recover(&self, _key: StreamKey) -> BoxFuture<'_, bool> {
         Box::pin(std::future::ready(false))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 
-use super::{Fut, StoreError};
+use super::{BoxFuture, StoreError};
 
 /// A message to every replica, this one included.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub trait ReplicaDirectory: fmt::Debug + Send + Sync {
 
     /// The address of a replica, asked for in the shared store if the replica is not known here. From
     /// then on, a replica that is not there cannot answer. Cancel safe.
-    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>>;
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> BoxFuture<'a, Option<Arc<str>>>;
 
     /// Takes note that a replica cannot be reached. It counts as ended until it is heard of again.
     fn report_unreachable(&self, replica: &ReplicaId);
@@ -119,5 +119,5 @@ pub trait SharedCounters: Send + Sync {
         amount: u64,
         ttl: Duration,
         in_outage: OutageCounting,
-    ) -> Fut<'a, Result<u64, StoreError>>;
+    ) -> BoxFuture<'a, Result<u64, StoreError>>;
 }

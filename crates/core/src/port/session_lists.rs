@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::Fut;
+use super::BoxFuture;
 use crate::call::SessionKey;
 use crate::failure::Failure;
 use crate::list_kind::ListKinds;
@@ -20,15 +20,15 @@ pub trait ListSession: Send + Sync {
     ///
     /// # Errors
     /// As for any request to the upstream.
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>>;
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>>;
 
     /// Ends a subscription, unless another process has taken over this session. Completes once the
     /// server has answered, or did not answer in time.
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()>;
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, ()>;
 
     /// Runs a task among the background tasks of the upstream. An upstream that is retired waits for
     /// its end, within limits.
-    fn spawn(&self, task: Fut<'static, ()>);
+    fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
 /// The observer of the lists of one session at a server. The upstream's session owns it and reports

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{Fut, StoreError};
+use super::{BoxFuture, StoreError};
 
 /// The digest of the target of a change. A target has one change at most.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ pub trait SharedChanges: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The store did not answer in time. The change is written later.
-    fn publish(&self, draft: ChangeDraft) -> Fut<'_, Result<(), StoreError>>;
+    fn publish(&self, draft: ChangeDraft) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Adds a change that was in force in the previous process, with the version of its time. A
     /// newer change of its target wins.
@@ -76,7 +76,7 @@ pub trait SharedChanges: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The store did not answer in time. The changes are fetched as soon as it does.
-    fn fetch(&self) -> Fut<'_, Result<(), StoreError>>;
+    fn fetch(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The changes of all replicas, this one included, and each later state.
     fn watch(&self) -> watch::Receiver<Arc<ChangeMap>>;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Fut, StoreError};
+use super::{BoxFuture, StoreError};
 use crate::capability::CapabilityClass;
 use crate::content_version::ContentVersion;
 use crate::names::UpstreamId;
@@ -45,7 +45,7 @@ pub type AnnouncementMap = HashMap<ListGroup, AnnouncedLists>;
 
 /// True once it ends if a client of another replica may have got older lists, after clients of this one
 /// were notified.
-pub type LateReplicas = Fut<'static, bool>;
+pub type LateReplicas = BoxFuture<'static, bool>;
 
 /// An announcement that was made.
 pub struct MadeAnnouncement {
@@ -75,10 +75,10 @@ pub trait ListAnnouncements: fmt::Debug + Send + Sync {
         &'a self,
         group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<MadeAnnouncement>, StoreError>>;
 
     /// Looks now, and ends once this replica knows all announcements up to a version. Cancel safe.
-    fn wait_until_known(&self, version: u64) -> Fut<'_, ()>;
+    fn wait_until_known(&self, version: u64) -> BoxFuture<'_, ()>;
 
     /// The announcements of all replicas, this one included, and each later state.
     fn watch(&self) -> watch::Receiver<Arc<AnnouncementMap>>;
@@ -87,5 +87,5 @@ pub trait ListAnnouncements: fmt::Debug + Send + Sync {
     fn is_looking(&self) -> bool;
 
     /// Waits for the end of [`Self::is_looking`], for a limited time. Cancel safe.
-    fn wait_for_look(&self) -> Fut<'_, ()>;
+    fn wait_for_look(&self) -> BoxFuture<'_, ()>;
 }

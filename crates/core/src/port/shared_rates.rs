@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::Fut;
+use super::BoxFuture;
 
 /// A number of requests in a time, evenly, and at most `burst` at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum RateDecision<'a, E> {
     /// It is known.
     Now(Result<(), E>),
     /// It needs the shared state. Cancel safe: a dropped future has charged at most its own cost.
-    Later(Fut<'a, Result<(), E>>),
+    Later(BoxFuture<'a, Result<(), E>>),
 }
 
 impl<E: std::fmt::Debug> std::fmt::Debug for RateDecision<'_, E> {
@@ -66,7 +66,7 @@ pub trait SharedRates: Send + Sync {
     -> RateDecision<'_, Duration>;
 
     /// Returns the time until a bucket has `cost`, for operators: it charges no cost, and may wait.
-    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'_, Duration>;
+    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> BoxFuture<'_, Duration>;
 
     /// Returns the buckets that refuse charges of this replica now, and for how long.
     fn refusing(&self) -> Vec<(RateBucket, Duration)>;

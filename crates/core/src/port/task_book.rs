@@ -8,7 +8,7 @@ use bytes::Bytes;
 use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 
-use super::Fut;
+use super::BoxFuture;
 use crate::failure::Failure;
 use crate::names::EndpointId;
 use crate::principal::Principal;
@@ -72,7 +72,7 @@ pub trait TaskBook: std::fmt::Debug + Send + Sync {
         _principal: &'a Principal,
         _endpoint: &'a EndpointId,
         _name: &'a str,
-    ) -> Fut<'a, Option<KeptTask>> {
+    ) -> BoxFuture<'a, Option<KeptTask>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -83,7 +83,7 @@ pub trait TaskBook: std::fmt::Debug + Send + Sync {
         _principal: &'a Principal,
         _endpoint: &'a EndpointId,
         _name: &'a str,
-    ) -> Fut<'a, Option<KeptTask>> {
+    ) -> BoxFuture<'a, Option<KeptTask>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -114,7 +114,7 @@ pub trait TaskBook: std::fmt::Debug + Send + Sync {
         endpoint: &'a EndpointId,
         after: u64,
         most: usize,
-    ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
+    ) -> BoxFuture<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
         let page = self.page(principal, endpoint, after, most);
         Box::pin(std::future::ready(Ok(page)))
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use tokio_util::sync::CancellationToken;
 use weir_core::names::RequestName;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::{Failure, FailureKind};
 use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::request_refusal::RequestRefusal;
@@ -53,7 +53,7 @@ pub(crate) async fn answer_elsewhere<'a>(
     authenticated: &AuthenticatedRequest,
     body: Bytes,
     failure: RequestFailure,
-    again: impl Fn(Bytes) -> Fut<'a, RequestResult>,
+    again: impl Fn(Bytes) -> BoxFuture<'a, RequestResult>,
 ) -> RequestResult {
     let EndpointRequest { head, context } = &*authenticated.request;
     let ports = context.ports();

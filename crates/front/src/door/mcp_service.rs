@@ -4,7 +4,7 @@ use std::future::ready;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::layer::answer_request::AnswerRequest;
@@ -66,7 +66,7 @@ async fn answer_there(
             return forwarding::answer_in_predecessor(&authenticated, body, &failure).await;
         }
         let again =
-            |body| -> Fut<'_, RequestResult> { Box::pin(answer_here(&authenticated, body)) };
+            |body| -> BoxFuture<'_, RequestResult> { Box::pin(answer_here(&authenticated, body)) };
         forwarding::answer_elsewhere(&authenticated, body, failure, again).await
     };
     match span {
@@ -115,7 +115,7 @@ enum MessageHandler<'a> {
     /// A request. Its future is part of the caller's, without an allocation.
     Request(EraRequest),
     /// Any other message, and a traced request.
-    Boxed(Fut<'a, RequestResult>),
+    Boxed(BoxFuture<'a, RequestResult>),
 }
 
 impl<'a> MessageHandler<'a> {

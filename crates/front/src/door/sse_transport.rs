@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::Authenticated;
-use weir_core::port::{Fut, ReplicaId, random_id};
+use weir_core::port::{BoxFuture, ReplicaId, random_id};
 use weir_layers::failure;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
@@ -110,7 +110,7 @@ async fn post_elsewhere(authenticated: &AuthenticatedRequest, owner: ReplicaId) 
     }
     let body = read_body(authenticated).await?;
     let again =
-        |_| -> Fut<'_, RequestResult> { Box::pin(std::future::ready(Err(refused().into()))) };
+        |_| -> BoxFuture<'_, RequestResult> { Box::pin(std::future::ready(Err(refused().into()))) };
     let elsewhere = FailureCause::Elsewhere(owner.clone()).into();
     forwarding::answer_elsewhere(authenticated, body, elsewhere, again).await
 }
@@ -140,7 +140,8 @@ async fn post_to_process(authenticated: &AuthenticatedRequest) -> RequestResult 
         answered = forwarding::answer_in_predecessor(authenticated, body.clone(), &unknown()).await;
     }
     if answered.is_err() && after.is_some() {
-        let again = |_| -> Fut<'_, RequestResult> { Box::pin(std::future::ready(Err(unknown()))) };
+        let again =
+            |_| -> BoxFuture<'_, RequestResult> { Box::pin(std::future::ready(Err(unknown()))) };
         let there = FailureCause::InProcess(OtherProcess::Successor).into();
         answered = forwarding::answer_elsewhere(authenticated, body, there, again).await;
     }
@@ -483,7 +484,7 @@ struct SseBody {
     between: bool,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Fires when the drain began and all messages are answered.
-    drained: Fut<'static, ()>,
+    drained: BoxFuture<'static, ()>,
     keep_alive: KeepAlive,
     is_ending: bool,
     is_over: bool,

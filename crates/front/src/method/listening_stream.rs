@@ -14,7 +14,7 @@ use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_catalog::{ListChange, UpdateReader, ViewWatch};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::session_notifier::{SessionMessage, SessionReceiver};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds};
@@ -161,7 +161,7 @@ pub(super) struct ListeningStream {
     ready: Bytes,
     /// The lists to acknowledge, and the pending subscriptions. Until the acknowledgment, no other
     /// message is written.
-    pub(super) opening: Option<(ListKinds, Fut<'static, ListenGrants>)>,
+    pub(super) opening: Option<(ListKinds, BoxFuture<'static, ListenGrants>)>,
     changes: Vec<WatchedList>,
     /// Updates of single resources.
     updates: UpdateReader,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_catalog::UpdateInbox;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::LiftedRequest;
@@ -252,7 +252,7 @@ fn subscribe_to_filter(
     named: FilterNames,
     inbox: UpdateInbox,
     lifted: LiftedRequest,
-) -> Fut<'static, ListenGrants> {
+) -> BoxFuture<'static, ListenGrants> {
     let (own, sender) = (context.clone(), sender.for_payload(()));
     Box::pin(async move {
         let (names, tasks) =

@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 use weir_catalog::UpdateInbox;
 use weir_core::call::LogMessages;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
@@ -221,7 +221,7 @@ pub(crate) fn subscribe_stream(
     resources: Vec<Arc<str>>,
     inbox: UpdateInbox,
     lifted: LiftedRequest,
-) -> Fut<'static, Vec<GrantedResource>> {
+) -> BoxFuture<'static, Vec<GrantedResource>> {
     let (context, sender) = (context.clone(), sender.for_payload(()));
     if check_offered(&context, Method::ResourcesSubscribe).is_err() {
         return Box::pin(std::future::ready(Vec::new()));

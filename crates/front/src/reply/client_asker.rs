@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::question::PendingQuestion;
 use weir_core::{Authenticated, Call, Reply, ReplyEnd, SessionKey};
 use weir_layers::request::request_context::HttpRequestContext as Request;
@@ -55,7 +55,7 @@ pub(crate) struct ClientAsker {
 /// The next step after the answers.
 pub(crate) enum NextStep {
     /// The call is made again.
-    Again(Fut<'static, Reply>),
+    Again(BoxFuture<'static, Reply>),
     /// The call ends.
     End(ReplyEnd),
 }

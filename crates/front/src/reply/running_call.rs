@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::NoteKind;
 use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_layers::state::FrontState;
@@ -31,7 +31,7 @@ pub(crate) struct RunningCall {
 }
 
 enum CallStage {
-    Asking(Fut<'static, Reply>),
+    Asking(BoxFuture<'static, Reply>),
     Answering(Reply),
     /// The call ended with questions; with the answers it goes on.
     AwaitingAnswers,
@@ -42,7 +42,7 @@ enum CallStage {
 
 impl RunningCall {
     /// A call whose client cannot be asked while it runs.
-    pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
+    pub(crate) fn new(asking: BoxFuture<'static, Reply>) -> Self {
         Self {
             stage: CallStage::Asking(asking),
             asker: None,

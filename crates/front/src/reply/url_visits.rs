@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::{
     Authenticated, Call, CallResumption, Failure, FailureKind, Reply, ReplyEnd, UpstreamId,
 };
@@ -74,7 +74,7 @@ impl UrlVisitRepeats {
         &mut self,
         end: ReplyEnd,
         deadline: Option<tokio::time::Instant>,
-    ) -> Result<Fut<'static, Reply>, ReplyEnd> {
+    ) -> Result<BoxFuture<'static, Reply>, ReplyEnd> {
         let ReplyEnd::Failed(failure) = &end else {
             return Err(end);
         };
@@ -114,7 +114,7 @@ impl UrlVisitRepeats {
         upstream: Option<UpstreamId>,
         delay: Duration,
         otherwise: Option<ReplyEnd>,
-    ) -> Fut<'static, Reply> {
+    ) -> BoxFuture<'static, Reply> {
         let (shared, accepted) = (self.shared.clone(), self.accepted.clone());
         let call = Arc::new(Call {
             resume: Some(CallResumption::Again),

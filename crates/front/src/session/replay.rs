@@ -16,7 +16,7 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::port::{BoxFuture, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::FrontSettings;
@@ -399,8 +399,8 @@ pub(crate) struct ResumedStream {
     key: StreamKey,
     seq: u64,
     ready: std::collections::VecDeque<Bytes>,
-    asking: Option<Fut<'static, Result<Option<ReplayedEvents>, StoreError>>>,
-    moved: Fut<'static, watch::Receiver<u64>>,
+    asking: Option<BoxFuture<'static, Result<Option<ReplayedEvents>, StoreError>>>,
+    moved: BoxFuture<'static, watch::Receiver<u64>>,
     over: bool,
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     keep_alive: KeepAlive,

@@ -9,7 +9,7 @@ use std::task::{Context as Task, Poll};
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
-use weir_core::port::{Fut, RecordKey, jittered};
+use weir_core::port::{BoxFuture, RecordKey, jittered};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
@@ -25,7 +25,7 @@ pub(crate) struct SessionUse {
     interval: Duration,
     /// The earliest time of the next renewal.
     next: Instant,
-    renewing: Option<Fut<'static, ()>>,
+    renewing: Option<BoxFuture<'static, ()>>,
 }
 
 impl SessionUse {

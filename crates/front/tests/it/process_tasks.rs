@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 use weir_listen::{
     BodyError, ForwardError, ForwardedBody, ForwardedRequest, OtherProcess, RequestForwarder,
 };
@@ -51,7 +51,7 @@ impl RequestForwarder for AnsweringProcess {
         &'a self,
         _to: &'a ReplicaId,
         request: ForwardedRequest,
-    ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
+    ) -> BoxFuture<'a, Result<Response<ForwardedBody>, ForwardError>> {
         let asked: Value = serde_json::from_slice(&request.body).unwrap();
         let result = if asked["method"] == "tasks/get" {
             state(&asked["params"]["taskId"])

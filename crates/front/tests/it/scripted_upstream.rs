@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, watch};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::{
     ClientSessionChange, DeliverUpdate, ListKind, ListKinds, ListPage, ListWatch, OutboundCall,
@@ -136,7 +136,7 @@ impl Upstream for FrontUpstream {
         }
     }
 
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         Box::pin(async move {
             match &*outbound.native {
                 "echo" => {
@@ -170,7 +170,7 @@ impl Upstream for FrontUpstream {
     fn watch(
         self: Arc<Self>,
         _class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         let about = ServerDescription {
             offers: ListKinds::default()
                 .with(ListKind::Tools)
@@ -189,7 +189,7 @@ impl Upstream for FrontUpstream {
         })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         let updates = ConsentedUpdates(self);
         Box::pin(async { Ok(Box::new(updates) as Box<dyn ResourceUpdates>) })
     }
@@ -202,7 +202,7 @@ impl Upstream for FrontUpstream {
         UpstreamHealth::default()
     }
 
-    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
 }
@@ -215,7 +215,7 @@ impl ResourceUpdates for ConsentedUpdates {
         &'a mut self,
         uris: &'a [Arc<str>],
         _deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>> {
         self.0
             .wanted
             .send_modify(|wanted| wanted.push(uris.to_vec()));
@@ -225,7 +225,7 @@ impl ResourceUpdates for ConsentedUpdates {
         })
     }
 
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(std::future::pending())
     }
 }
@@ -288,7 +288,7 @@ impl ListWatch for ToolListWatch {
         &mut self,
         kind: ListKind,
         _cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         let tool =
             |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
         let resource = |uri: &str| format!(r#"{{"name":"{uri}","uri":"{uri}"}}"#).into();
@@ -305,7 +305,7 @@ impl ListWatch for ToolListWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(std::future::pending())
     }
 }

@@ -15,10 +15,10 @@ use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
-    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
-    ReadyOrFut, RecordKey, RecordStore, SenderEntrance, StoreError, StoredRecord, Verifier,
-    Visibility, WriteCondition, WriteOutcome,
+    Audience, AuditLog, Authorizer, BoxFuture, BusMessage, CallAttempt, CallPermission, CallPermit,
+    EndedCall, Evidence, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait,
+    RateDecision, ReadyOrBoxFuture, RecordKey, RecordStore, SenderEntrance, StoreError,
+    StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
@@ -37,7 +37,7 @@ impl Verifier for NameVerifier {
     fn verify<'a>(
         &'a self,
         evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(async move {
             match evidence.bearer.map(|bearer| bearer.expose()) {
                 Some("panic") => panic!("a bug in the verifier"),
@@ -178,7 +178,7 @@ impl Verifier for ChangingAccess {
     fn verify<'a>(
         &'a self,
         evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         let name = evidence.bearer.map(|bearer| bearer.expose());
         let refused = |kind| Err(Failure::new(kind, "no longer"));
         Box::pin(ready(match self.validity() {
@@ -311,7 +311,7 @@ impl RecordStore for TestRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+    ) -> ReadyOrBoxFuture<'a, Result<Option<StoredRecord>, StoreError>> {
         if touch.is_some() {
             self.renewals.send_modify(|renewals| *renewals += 1);
         }
@@ -324,7 +324,7 @@ impl RecordStore for TestRecords {
         value: Bytes,
         _ttl: Duration,
         expect: WriteCondition,
-    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+    ) -> BoxFuture<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(async move {
             let outcome = match (self.stored.lock().entry(key.clone()), expect) {
                 (Slot::Vacant(free), WriteCondition::Absent) => {
@@ -348,7 +348,7 @@ impl RecordStore for TestRecords {
         })
     }
 
-    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async { Ok(self.stored.lock().remove(key).is_some()) })
     }
 

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use bytes::Bytes;
 use weir_core::SessionKey;
-use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::port::{BoxFuture, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 
 /// A replay log of streams that nobody resumes.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl ReplayLog for TestReplays {
         &self,
         _: StreamKey,
         _: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<ReplayedEvents>, StoreError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
     fn watch_events(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Barrier;
 use weir_core::names::UpstreamId;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_testkit::HandoverUpstream;
 
@@ -23,13 +23,13 @@ fn meeting_upstream(id: &str, all: &Arc<Barrier>) -> Arc<dyn Upstream> {
         all.clone(),
         all.clone(),
     );
-    let import = move |_| -> Fut<'static, ()> {
+    let import = move |_| -> BoxFuture<'static, ()> {
         let all = importing.clone();
         Box::pin(async move {
             all.wait().await;
         })
     };
-    let export = move || -> Fut<'static, Vec<HandoverSession>> {
+    let export = move || -> BoxFuture<'static, Vec<HandoverSession>> {
         let (description, all) = (description.clone(), exporting.clone());
         Box::pin(async move {
             all.wait().await;

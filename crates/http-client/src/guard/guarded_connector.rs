@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use http::Uri;
 use tower::{Service, ServiceExt as _};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 use super::UrlRefusal;
 use super::public_address::is_public;
@@ -45,7 +45,7 @@ impl CheckedLookup {
 }
 
 impl AddressLookup for CheckedLookup {
-    fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+    fn addresses(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let (looked_up, permits) = (self.names.addresses(name), self.permits);
         Box::pin(async move {
             let found = looked_up.await?;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     impl AddressLookup for ScriptedAddresses {
-        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        fn addresses(&self, _: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let answer = self.answers.lock().remove(0);
             Box::pin(async move { Ok(answer) })
@@ -237,7 +237,7 @@ mod tests {
     struct NamedAddresses;
 
     impl AddressLookup for NamedAddresses {
-        fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+        fn addresses(&self, name: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
             Box::pin(async move {
                 match &name[..] {
                     "outside.example" => Ok(vec![OUTSIDE]),

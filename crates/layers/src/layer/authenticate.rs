@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, header};
 use percent_encoding::percent_decode_str;
 use tower::{Layer, Service};
 use weir_core::failure::AuthenticationDenial;
-use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
+use weir_core::port::{BorrowedSecret, BoxFuture, Evidence, SenderEntrance, SenderRejection};
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 use weir_wire::header::ReceivedHeader;
 
@@ -44,7 +44,7 @@ pub struct Authenticate<S>(S);
 impl<S: AnswerRequest<AuthenticatedRequest>> Service<Box<EndpointRequest>> for Authenticate<S> {
     type Response = HttpAnswer;
     type Error = RequestFailure;
-    type Future = Fut<'static, RequestResult>;
+    type Future = BoxFuture<'static, RequestResult>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
         Poll::Ready(Ok(()))

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_core::call::RequestName;
 use weir_core::instant::millis;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::telemetry::instruments;
 use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
 
@@ -109,7 +109,7 @@ pin_project! {
         // The answer, once it is known.
         answer: Option<Response<Body>>,
         // Discards the rest of the request's body, if there is one.
-        discarding: Option<Fut<'static, bool>>,
+        discarding: Option<BoxFuture<'static, bool>>,
         // Dropped after `answering`, which leaves the labels of a request without an answer.
         observed: Option<ObservedRequest>,
         version: Version,
@@ -141,7 +141,7 @@ where
             let unread = body.filter(|body| !body.is_end_stream());
             *this.discarding = unread
                 .filter(|_| *this.version <= Version::HTTP_11)
-                .map(|body| Box::pin(discard_body(body)) as Fut<'static, bool>);
+                .map(|body| Box::pin(discard_body(body)) as BoxFuture<'static, bool>);
         }
         let in_step = match this.discarding {
             Some(discarding) => ready!(discarding.as_mut().poll(cx)),

@@ -12,7 +12,7 @@ use axum::body::Body;
 use http::{Method, Request};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 
 use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
@@ -103,7 +103,7 @@ where
 struct WaitingRequest<S> {
     service: S,
     request: Request<Body>,
-    permit: Fut<'static, Option<InFlightPermit>>,
+    permit: BoxFuture<'static, Option<InFlightPermit>>,
 }
 
 pin_project! {

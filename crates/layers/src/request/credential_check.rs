@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
-use weir_core::port::{Fut, jittered};
+use weir_core::port::{BoxFuture, jittered};
 use weir_core::{FailureKind, Principal, authenticate};
 
 use crate::request::request_context::HttpRequestContext;
@@ -29,7 +29,7 @@ pub struct CredentialCheck {
     interval: Duration,
     retry_interval: Duration,
     next: Pin<Box<Sleep>>,
-    checking: Option<Fut<'static, CheckOutcome>>,
+    checking: Option<BoxFuture<'static, CheckOutcome>>,
 }
 
 impl fmt::Debug for CredentialCheck {

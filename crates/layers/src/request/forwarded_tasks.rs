@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, header};
 use weir_core::call::Call;
 use weir_core::failure::{AuthenticationDenial, UpstreamError};
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
@@ -153,7 +153,7 @@ impl TaskHolders for ForwardedTaskRequests {
         &'a self,
         replica: &'a ReplicaId,
         call: &'a Call,
-    ) -> Fut<'a, Result<Option<Bytes>, Failure>> {
+    ) -> BoxFuture<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
             let ports = self.context.ports();
             // Another process that asks about a task asks all others itself.
@@ -177,7 +177,7 @@ impl TaskHolders for ForwardedTaskRequests {
         PROCESSES.into_iter().any(may_ask)
     }
 
-    fn ask_process<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>> {
+    fn ask_process<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
             let mut answered = Ok(None);
             for process in PROCESSES {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use weir_core::port::{FetchResponse, Fut};
+use weir_core::port::{BoxFuture, FetchResponse};
 use weir_core::{Failure, FailureKind};
 
 use super::*;
@@ -33,7 +33,7 @@ impl MetadataServers {
 }
 
 impl DocumentFetcher for MetadataServers {
-    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
         self.asked.lock().push((ask.url.to_owned(), ask.url_source));
         let found = self.documents.get(ask.url);
         let down = found.is_some_and(Value::is_null);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use weir_core::Failure;
-use weir_core::port::{DocumentFetcher, FetchResponse, Fut};
+use weir_core::port::{BoxFuture, DocumentFetcher, FetchResponse};
 use weir_testkit::{FakeRandom, TokioClock};
 
 use super::introspection_slots::MAX_WAITING;
@@ -19,7 +19,10 @@ struct GatedIssuer {
 }
 
 impl DocumentFetcher for GatedIssuer {
-    fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(
+        &'a self,
+        _ask: FetchRequest<'a>,
+    ) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {
             let _open = self.gate.acquire().await;

@@ -98,7 +98,7 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::port::{FetchResponse, Fut};
+    use weir_core::port::{BoxFuture, FetchResponse};
     use weir_core::{Failure, FailureKind};
 
     use super::*;
@@ -108,7 +108,10 @@ mod tests {
     struct Unreachable;
 
     impl DocumentFetcher for Unreachable {
-        fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+        fn fetch<'a>(
+            &'a self,
+            _ask: FetchRequest<'a>,
+        ) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
             let failure = Failure::new(FailureKind::Unavailable, "cannot be reached");
             Box::pin(async { Err(failure.because("connection refused")) })
         }
@@ -136,7 +139,10 @@ mod tests {
     struct FirstLocation(&'static str);
 
     impl DocumentFetcher for FirstLocation {
-        fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+        fn fetch<'a>(
+            &'a self,
+            ask: FetchRequest<'a>,
+        ) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
             let is_first = ask.url.ends_with("/oauth-authorization-server/t");
             let (status, body) = if is_first { (200, self.0) } else { (404, "") };
             let answer = FetchResponse {

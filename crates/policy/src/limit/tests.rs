@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Fut, OutageCounting, Rate, StoreError};
+use weir_core::port::{BoxFuture, OutageCounting, Rate, StoreError};
 use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::{FakeClock, principal_of};
 
@@ -30,7 +30,7 @@ impl SharedCounters for FailingCounters {
         amount: u64,
         ttl: Duration,
         in_outage: OutageCounting,
-    ) -> Fut<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
         assert!(!ttl.is_zero() && ttl <= settings::DAY, "{ttl:?}");
         *self.in_outage.lock() = Some(in_outage);
         let result = if *self.broken.lock() {

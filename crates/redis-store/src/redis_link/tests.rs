@@ -6,7 +6,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, ErrorKind, RedisConnectionInfo, cmd};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::mpsc;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_testkit::FakeRandom;
 
 use super::*;
@@ -19,7 +19,10 @@ const COMMAND_SIZE: usize = "*1\r\n$4\r\nPING\r\n".len();
 struct TestDialer(mpsc::Sender<DuplexStream>);
 
 impl ServerDialer for TestDialer {
-    fn open(&self, config: AsyncConnectionConfig) -> Fut<'_, RedisResult<MultiplexedConnection>> {
+    fn open(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> BoxFuture<'_, RedisResult<MultiplexedConnection>> {
         Box::pin(async move {
             let (own, other) = duplex(4096);
             self.0.send(other).await.unwrap();
@@ -31,7 +34,7 @@ impl ServerDialer for TestDialer {
         })
     }
 
-    fn open_subscriber(&self) -> Fut<'_, RedisResult<PubSub>> {
+    fn open_subscriber(&self) -> BoxFuture<'_, RedisResult<PubSub>> {
         Box::pin(async { Err((ErrorKind::Client, "no subscriptions").into()) })
     }
 }

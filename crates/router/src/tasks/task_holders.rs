@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use weir_core::call::Call;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::{BoxFuture, ReplicaId};
 
 /// The other processes that may have the task of a request. They answer as the server of the task
 /// does, under the client's name for the task.
@@ -22,7 +22,7 @@ pub trait TaskHolders: fmt::Debug + Send + Sync {
         &'a self,
         replica: &'a ReplicaId,
         call: &'a Call,
-    ) -> Fut<'a, Result<Option<Bytes>, Failure>>;
+    ) -> BoxFuture<'a, Result<Option<Bytes>, Failure>>;
 
     /// True if that replica may run, although it may not answer now: a task that is not found
     /// elsewhere may still be there.
@@ -36,7 +36,7 @@ pub trait TaskHolders: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::ask_replica`].
-    fn ask_process<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>>;
+    fn ask_process<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Option<Bytes>, Failure>>;
 }
 
 /// The failure of a request that the process with the task does not answer.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_catalog::{CatalogPage, ListPageRequest, SessionClient, SessionLists, UpdateInbox};
 use weir_core::endpoint::NamePrefix;
-use weir_core::port::{Fut, ListSession, SessionListObserver};
+use weir_core::port::{BoxFuture, ListSession, SessionListObserver};
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, Principal, ReplyEnd, SessionKey};
 use weir_wire::method::Method;
@@ -53,7 +53,7 @@ impl ListSession for ScriptedSession {
         Box::new(ScriptedSessionWatch(self, ServerDescription::default()))
     }
 
-    fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>> {
         self.subscribes.fetch_add(1, Ordering::SeqCst);
         let delay = *self.delay.lock();
         let answer = self.tools.lock().as_ref().map(drop);
@@ -64,11 +64,11 @@ impl ListSession for ScriptedSession {
         })
     }
 
-    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, ()> {
+    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    fn spawn(&self, task: Fut<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }
@@ -86,7 +86,7 @@ impl ListWatch for ScriptedSessionWatch {
         &mut self,
         kind: ListKind,
         _cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let tools = self.0.tools.lock().clone();
         let items: Option<Vec<Bytes>> = tools.map(|tools| match kind {
@@ -108,7 +108,7 @@ impl ListWatch for ScriptedSessionWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(std::future::pending())
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use tokio::time::{advance, sleep};
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::HandoverSession;
 use weir_testkit::{FakeRandom, HandoverUpstream, TokioClock};
 
@@ -38,7 +38,10 @@ impl FakeStore {
 }
 
 impl LeaseStore for FakeStore {
-    fn ask<'a>(&'a self, request: LeaseRequest<'a>) -> Fut<'a, Result<LeaseState, StoreError>> {
+    fn ask<'a>(
+        &'a self,
+        request: LeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeaseState, StoreError>> {
         let intent = (request.intent, request.token, request.is_held);
         self.intents.lock().push(intent);
         Box::pin(async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::Failure;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::port::ListSession;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_era::lower;
@@ -17,7 +17,7 @@ impl ListSession for UpstreamSession {
         Box::new(SessionWatch(self))
     }
 
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>> {
         Box::pin(async move {
             let outcome = self
                 .request(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))])
@@ -26,7 +26,7 @@ impl ListSession for UpstreamSession {
         })
     }
 
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if self.channel.has_left() {
                 return;
@@ -40,7 +40,7 @@ impl ListSession for UpstreamSession {
         })
     }
 
-    fn spawn(&self, task: Fut<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.context.tasks.spawn(task);
     }
 }
@@ -57,11 +57,11 @@ impl ListWatch for SessionWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move { list(&self.0, kind, cursor).await })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         // The session itself handles its list changes.
         Box::pin(std::future::pending())
     }

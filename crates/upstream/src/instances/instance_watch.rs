@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, ResourceUpdates, ServerDescription,
 };
@@ -70,7 +70,7 @@ impl ServerInstances {
     /// those that did not give their lists lately, the first is the one whose pause ends first.
     async fn open_at_one<T>(
         &self,
-        open: impl for<'a> Fn(&'a ServerInstance) -> Fut<'a, Result<T, FailedAttempt>>,
+        open: impl for<'a> Fn(&'a ServerInstance) -> BoxFuture<'a, Result<T, FailedAttempt>>,
     ) -> Result<(usize, T), FailedAttempt> {
         let (first, now) = (self.watched.index(), self.context.clock.now());
         let mut order: Vec<usize> = (0..self.all.len())
@@ -182,7 +182,7 @@ impl ListWatch for InstanceWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let place = &self.place;
             let instance = &place.all[place.index];
@@ -210,7 +210,7 @@ impl ListWatch for InstanceWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         // A stream that ended is opened again at the same instance first.
         self.inner.next_change()
     }

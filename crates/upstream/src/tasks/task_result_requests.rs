@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::{Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, parked};
 use weir_era::tasks::TaskQuestion;
 use weir_upstream_core::background_tasks::BackgroundTasks;
@@ -103,7 +103,7 @@ impl TaskResultRequests {
     pub(crate) fn take(
         &self,
         key: &TaskOwnerKey,
-        begin: impl FnOnce(UpstreamInFlightLimit) -> Fut<'static, Reply>,
+        begin: impl FnOnce(UpstreamInFlightLimit) -> BoxFuture<'static, Reply>,
     ) -> Result<Arc<TaskResultRequest>, Failure> {
         let mut all = self.held.lock();
         all.retain(|_, entry| !entry.held.state.lock().over);
@@ -159,7 +159,7 @@ impl Drop for TaskResultEntry {
     }
 }
 
-async fn read(held: Arc<TaskResultRequest>, begun: Fut<'static, Reply>) {
+async fn read(held: Arc<TaskResultRequest>, begun: BoxFuture<'static, Reply>) {
     let mut reply = begun.await;
     while let Some(event) = reply.next().await {
         match event {

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use weir_core::call::{Call, CallCapabilities, InputMode, RequestName, SessionKey};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::port::{BoxFuture, Evidence, Verifier};
 use weir_core::principal::VerifiedIdentity as Sender;
 use weir_core::question::PendingQuestion;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
@@ -101,7 +101,7 @@ pub(crate) fn build(settings: UpstreamSettings) -> Arc<dyn Upstream> {
 pub(crate) struct FixedVerifier(pub(crate) Sender);
 
 impl Verifier for FixedVerifier {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Sender, Failure>> {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> BoxFuture<'a, Result<Sender, Failure>> {
         let sender = self.0.clone();
         Box::pin(async move { Ok(sender) })
     }

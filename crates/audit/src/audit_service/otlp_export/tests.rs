@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::record::{AuditChain, AuditEvent, AuditLifecycle, ChainHead};
 use bytes::Bytes;
-use weir_core::port::{Fut, PostResponse};
+use weir_core::port::{BoxFuture, PostResponse};
 use weir_core::telemetry::set_process_resource;
 use weir_core::{Failure, FailureKind};
 
@@ -27,7 +27,7 @@ impl DocumentPoster for FakeCollector {
         _form: PostEncoding,
         json: Bytes,
         _within: Duration,
-    ) -> Fut<'_, Result<PostResponse, Failure>> {
+    ) -> BoxFuture<'_, Result<PostResponse, Failure>> {
         self.got.lock().push(serde_json::from_slice(&json).unwrap());
         let answer = self.answers.lock().pop_front().unwrap_or(Ok((200, "{}")));
         let answer = answer.map(|(status, body)| PostResponse {

@@ -2,7 +2,7 @@
 
 use futures_util::poll;
 use tokio::sync::mpsc;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::ListWatch;
 
 use super::*;
@@ -20,7 +20,11 @@ struct ReceivedRequest {
 }
 
 impl AnsweredSession {
-    fn request(&self, method: &'static str, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn request(
+        &self,
+        method: &'static str,
+        uri: Arc<str>,
+    ) -> BoxFuture<'static, Result<(), Failure>> {
         let requests = self.0.clone();
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
@@ -40,16 +44,16 @@ impl ListSession for AnsweredSession {
         unreachable!("the lists are not read here")
     }
 
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, Result<(), Failure>> {
         self.request("subscribe", uri)
     }
 
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> BoxFuture<'static, ()> {
         let request = self.request("unsubscribe", uri);
         Box::pin(async move { request.await.unwrap() })
     }
 
-    fn spawn(&self, task: Fut<'static, ()>) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }
@@ -79,7 +83,7 @@ impl SubscribedSession {
     }
 
     /// A subscription that has not begun.
-    fn subscribe(&self) -> Fut<'static, Result<SessionSubscription, Failure>> {
+    fn subscribe(&self) -> BoxFuture<'static, Result<SessionSubscription, Failure>> {
         let (subscriptions, heard) = (self.subscriptions.clone(), self.heard.clone());
         let tell = Box::new(move |uri: &Arc<str>| heard.lock().push(uri.clone()));
         Box::pin(async move { subscriptions.subscribe(URI.into(), tell).await })

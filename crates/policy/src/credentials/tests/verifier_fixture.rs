@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    BorrowedSecret, Clock, DocumentFetcher, Evidence, FetchRequest, FetchResponse, Fut, Verifier,
+    BorrowedSecret, BoxFuture, Clock, DocumentFetcher, Evidence, FetchRequest, FetchResponse,
+    Verifier,
 };
 use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::owned_task::OwnedTask;
@@ -66,7 +67,7 @@ impl FakeDocuments {
 }
 
 impl DocumentFetcher for FakeDocuments {
-    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
         self.asked.lock().push(ask.url.to_owned());
         let (answer, delay) = (
             self.answers.lock().get(ask.url).cloned(),

@@ -44,7 +44,7 @@ impl SharedRates for ScriptedRates {
         }
     }
 
-    fn wait(&self, bucket: RateBucket, _: Rate, _: NonZeroU32) -> Fut<'_, Duration> {
+    fn wait(&self, bucket: RateBucket, _: Rate, _: NonZeroU32) -> BoxFuture<'_, Duration> {
         let decision = self.decide(bucket.unit);
         Box::pin(std::future::ready(decision.err().unwrap_or_default()))
     }

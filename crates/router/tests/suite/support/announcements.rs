@@ -8,8 +8,8 @@ use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
 use weir_core::names::UpstreamId;
 use weir_core::port::{
-    AnnouncedLists, AnnouncementMap, Fut, LateReplicas, ListAnnouncements, ListDigests, ListGroup,
-    MadeAnnouncement, StoreError,
+    AnnouncedLists, AnnouncementMap, BoxFuture, LateReplicas, ListAnnouncements, ListDigests,
+    ListGroup, MadeAnnouncement, StoreError,
 };
 
 /// Announcements of a test in the name of others, and those that the catalog made.
@@ -64,7 +64,7 @@ impl ListAnnouncements for ScriptedAnnouncements {
         &'a self,
         _group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<MadeAnnouncement>, StoreError>> {
         self.made.lock().push(lists);
         let late: Option<LateReplicas> = match self.late.lock().take() {
             Some(late) => Some(Box::pin(async { late.await.unwrap_or_default() })),
@@ -73,7 +73,7 @@ impl ListAnnouncements for ScriptedAnnouncements {
         Box::pin(async { Ok(Some(MadeAnnouncement { version: 0, late })) })
     }
 
-    fn wait_until_known(&self, _version: u64) -> Fut<'_, ()> {
+    fn wait_until_known(&self, _version: u64) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 
@@ -85,7 +85,7 @@ impl ListAnnouncements for ScriptedAnnouncements {
         *self.looking.borrow()
     }
 
-    fn wait_for_look(&self) -> Fut<'_, ()> {
+    fn wait_for_look(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let mut looking = self.looking.subscribe();
             let _ = looking.wait_for(|is_looking| !is_looking).await;

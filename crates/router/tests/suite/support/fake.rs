@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::UpstreamError;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates, ServerDescription,
@@ -186,7 +186,7 @@ impl Upstream for ScriptedUpstream {
         &self.id
     }
 
-    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if self.script.lock().mute {
@@ -203,7 +203,7 @@ impl Upstream for ScriptedUpstream {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+    ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move {
             self.opened.fetch_add(1, Ordering::SeqCst);
             let (refuse, hang, about) = {
@@ -265,7 +265,7 @@ impl Upstream for ScriptedUpstream {
         self.script.lock().own_request_time
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+    fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { Ok(self.lines.clone().open()) })
     }
 
@@ -276,7 +276,7 @@ impl Upstream for ScriptedUpstream {
     fn find_sessions(
         self: Arc<Self>,
         _call: &dyn Fn() -> OutboundCall,
-    ) -> Option<Fut<'static, ()>> {
+    ) -> Option<BoxFuture<'static, ()>> {
         let time = self.script.lock().session_search?;
         self.searches.fetch_add(1, Ordering::SeqCst);
         Some(Box::pin(async move {
@@ -302,7 +302,7 @@ impl Upstream for ScriptedUpstream {
         script.running_tasks.iter().any(|task| task == native)
     }
 
-    fn run_out(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn run_out(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             while !self.script.lock().running_tasks.is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -310,7 +310,7 @@ impl Upstream for ScriptedUpstream {
         })
     }
 
-    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+    fn retire(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.retired.fetch_add(1, Ordering::SeqCst);
         })
@@ -379,7 +379,7 @@ impl ListWatch for ScriptedUpstreamWatch {
         &mut self,
         kind: ListKind,
         cursor: Option<String>,
-    ) -> Fut<'_, Result<ListPage, Failure>> {
+    ) -> BoxFuture<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let (fault, items) = {
                 let script = self.fake.script.lock();
@@ -434,7 +434,7 @@ impl ListWatch for ScriptedUpstreamWatch {
         })
     }
 
-    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+    fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             let pushes = self.about.notifies_of;
             let told = async {

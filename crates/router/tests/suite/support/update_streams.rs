@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_core::upstream::{DeliverUpdate, RefusedSubscriptions, ResourceUpdate, ResourceUpdates};
 use weir_core::{Failure, FailureKind};
 
@@ -69,7 +69,7 @@ impl ResourceUpdates for FakeUpdateStream {
         &'a mut self,
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
-    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+    ) -> BoxFuture<'a, Result<RefusedSubscriptions, Failure>> {
         self.lines
             .asked
             .lock()
@@ -95,7 +95,7 @@ impl ResourceUpdates for FakeUpdateStream {
         })
     }
 
-    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+    fn next_update(&mut self) -> BoxFuture<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async {
             let told = self.told.recv().await.unwrap();
             told.map(ResourceUpdate::Resource)

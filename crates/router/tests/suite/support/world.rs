@@ -11,7 +11,7 @@ use weir_catalog::{
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize, UpstreamRules};
 use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
-use weir_core::port::{Clock, Evidence, Fut, ListAnnouncements, Random, Verifier};
+use weir_core::port::{BoxFuture, Clock, Evidence, ListAnnouncements, Random, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::{ListKind, Upstream};
@@ -64,7 +64,7 @@ impl Verifier for AcceptingVerifier {
     fn verify<'a>(
         &'a self,
         _evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+    ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(async { Ok(self.0.clone()) })
     }
 }

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use http::HeaderValue;
-use weir_core::port::Fut;
+use weir_core::port::BoxFuture;
 use weir_testkit::{MockBehaviour, MockServer, TokenServer};
 use weir_upstream::{ProvidedToken, SharedTokenProvider, TokenProvider};
 
@@ -14,7 +14,7 @@ use super::*;
 struct ProviderSequence(Mutex<Vec<Option<&'static str>>>);
 
 impl TokenProvider for ProviderSequence {
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>> {
         let mut left = self.0.lock();
         if is_refused && left.len() > 1 {
             left.remove(0);
