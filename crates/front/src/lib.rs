@@ -4,7 +4,7 @@
 //!
 //! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
-mod door;
+mod handler;
 mod in_memory;
 pub(crate) mod keep_alive;
 mod method;

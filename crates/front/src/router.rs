@@ -35,8 +35,8 @@ use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
 use weir_listen::{AddressRange, IncomingRequest, ListenerLimits, RequestService};
 
-use crate::door::mcp_service::McpService;
-use crate::door::sse_transport::SseService;
+use crate::handler::mcp_service::McpService;
+use crate::handler::sse_transport::SseService;
 
 /// The layers around the router.
 type FrontService = Observe<

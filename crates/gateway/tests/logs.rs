@@ -241,7 +241,7 @@ fn messages_are_read_with_their_fields() {
         ]
     );
     assert_eq!(
-        target_of("crates/front/src/door/mod.rs"),
-        "weir_front::door"
+        target_of("crates/front/src/handler/mod.rs"),
+        "weir_front::handler"
     );
 }

@@ -74,11 +74,11 @@ pub enum FailureCause {
         /// True for `tools/call`: a failure that a model can act on is a result.
         tool_call: bool,
     },
-    /// Another replica owns the subject of the request. The door sends the request there; the
+    /// Another replica owns the subject of the request. The handler sends the request there; the
     /// replica that it is sent to answers with this, if it does not own the subject either.
     Elsewhere(ReplicaId),
     /// Another process of a graceful restart has the parked call or the session of the request, as
-    /// far as this one knows. The door sends the request there.
+    /// far as this one knows. The handler sends the request there.
     InProcess(OtherProcess),
     /// A layer panicked. The request's id is lost with it.
     Panicked,

@@ -14,11 +14,11 @@ use tokio::time::{sleep, timeout};
 use weir_core::Principal;
 use weir_core::port::Clock as _;
 
-use crate::door::{DoorAnswer, DoorRequest};
 use crate::faults::REPLICAS;
 use crate::host::HostClock;
 use crate::open_policy::ISSUER;
 use crate::redis_server::RedisServer;
+use crate::replica_listener::{AnswerPart, ListenerRequest};
 use crate::seeded::Seeded;
 use crate::tool_server::ToolServer;
 use crate::trace::Trace;
@@ -36,15 +36,15 @@ pub(crate) const LONGEST_STALE: Duration = Duration::from_secs(5);
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// The way into a replica, by its number.
-type OpenDoor = (usize, mpsc::UnboundedSender<DoorRequest>);
+type OpenListener = (usize, mpsc::UnboundedSender<ListenerRequest>);
 
 /// The replicas that take requests. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Doors(Arc<Mutex<Vec<OpenDoor>>>);
+pub(crate) struct OpenListeners(Arc<Mutex<Vec<OpenListener>>>);
 
-impl Doors {
-    pub(crate) fn open(&self, replica: usize, door: mpsc::UnboundedSender<DoorRequest>) {
-        self.0.lock().push((replica, door));
+impl OpenListeners {
+    pub(crate) fn open(&self, replica: usize, listener: mpsc::UnboundedSender<ListenerRequest>) {
+        self.0.lock().push((replica, listener));
     }
 
     pub(crate) fn close(&self, replica: usize) {
@@ -55,7 +55,7 @@ impl Doors {
 /// The parts of the world that clients use.
 #[derive(Clone)]
 pub(crate) struct ClientWorld {
-    pub(crate) doors: Doors,
+    pub(crate) listeners: OpenListeners,
     pub(crate) clock: HostClock,
     pub(crate) random: Seeded,
     pub(crate) trace: Trace,
@@ -162,7 +162,7 @@ impl Client {
     async fn check_end(&mut self) {
         let replicas: Vec<_> = self
             .world
-            .doors
+            .listeners
             .0
             .lock()
             .iter()
@@ -396,16 +396,16 @@ impl Client {
         replica: Option<usize>,
         event: &str,
     ) -> Option<Answer> {
-        let open = self.world.doors.0.lock().clone();
+        let open = self.world.listeners.0.lock().clone();
         let chosen = match replica {
             Some(number) => open.into_iter().find(|(open, _)| *open == number),
             None if open.is_empty() => None,
             None => Some(self.world.random.pick(&open).clone()),
         };
-        let (number, door) = chosen?;
+        let (number, listener) = chosen?;
         let begun = self.world.clock.now();
         let (answer, mut parts) = mpsc::unbounded_channel();
-        if door.send(DoorRequest { request, answer }).is_err() {
+        if listener.send(ListenerRequest { request, answer }).is_err() {
             return None;
         }
         let outcome = timeout(LONGEST_REQUEST, collect(number, &mut parts)).await;
@@ -445,9 +445,9 @@ fn digest_of(principal: &str) -> String {
 
 async fn collect(
     replica: usize,
-    parts: &mut mpsc::UnboundedReceiver<DoorAnswer>,
+    parts: &mut mpsc::UnboundedReceiver<AnswerPart>,
 ) -> Option<Answer> {
-    let Some(DoorAnswer::Head(head)) = parts.recv().await else {
+    let Some(AnswerPart::Head(head)) = parts.recv().await else {
         return None;
     };
     let session = head
@@ -463,9 +463,9 @@ async fn collect(
     };
     loop {
         match parts.recv().await {
-            Some(DoorAnswer::Data(data)) => answer.body.push_str(&String::from_utf8_lossy(&data)),
-            Some(DoorAnswer::End(is_whole)) => answer.is_whole = is_whole,
-            Some(DoorAnswer::Head(_)) | None => return Some(answer),
+            Some(AnswerPart::Data(data)) => answer.body.push_str(&String::from_utf8_lossy(&data)),
+            Some(AnswerPart::End(is_whole)) => answer.is_whole = is_whole,
+            Some(AnswerPart::Head(_)) | None => return Some(answer),
         }
     }
 }

@@ -6,7 +6,6 @@
 )]
 
 mod client;
-mod door;
 mod faults;
 mod host;
 mod links;
@@ -17,6 +16,7 @@ mod redis_data;
 mod redis_scripts;
 mod redis_server;
 mod replica;
+mod replica_listener;
 mod replica_world;
 mod seeded;
 mod stream;

@@ -35,13 +35,13 @@ use weir_singleton::{SingletonPorts, Singletons};
 use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
 use weir_upstream_core::settings::UpstreamBounds;
 
-use crate::door::Door;
 use crate::host::HostClock;
 use crate::links::HostName;
 use crate::network::Network;
 use crate::open_policy::{ISSUER, NameVerifier, NoAudit};
 use crate::options::PlantedFault;
 use crate::redis_server::REDIS_ADDRESS;
+use crate::replica_listener::ReplicaListener;
 use crate::replica_world::ReplicaWorld;
 use crate::stream::SimStream;
 use crate::tool_server::{ChildProcess, SimUpstream, UpstreamWorld};
@@ -238,9 +238,9 @@ impl Links {
 }
 
 impl Replica {
-    /// The door for clients of this replica.
-    pub(crate) fn door(&self, world: ReplicaWorld) -> Door {
-        Door {
+    /// The listener for clients of this replica.
+    pub(crate) fn listener(&self, world: ReplicaWorld) -> ReplicaListener {
+        ReplicaListener {
             channel: self.front.channel(),
             store: self.store.clone(),
             changes: self.changes.clone(),

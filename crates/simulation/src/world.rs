@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::client::{Client, ClientWorld, Doors};
+use crate::client::{Client, ClientWorld, OpenListeners};
 use crate::faults::{FAULT_TIME, Fault, REDIS_HOST, REPLICAS, plan_faults};
 use crate::host::Host;
 use crate::network::Network;
@@ -91,7 +91,7 @@ impl World {
         }
         let clients = Host::begin(now);
         let client_world = ClientWorld {
-            doors: Doors::default(),
+            listeners: OpenListeners::default(),
             clock: clients.clock(),
             random: Seeded::new(seed, 3),
             trace: trace.clone(),
@@ -207,9 +207,9 @@ impl World {
             planted: self.options.planted,
         };
         let replica = host.enter(|| Replica::start(&world));
-        let (door, requests) = mpsc::unbounded_channel();
-        host.spawn(replica.door(world).serve(requests));
-        self.client_world.doors.open(number, door);
+        let (listener, requests) = mpsc::unbounded_channel();
+        host.spawn(replica.listener(world).serve(requests));
+        self.client_world.listeners.open(number, listener);
         self.replicas[number] = ReplicaHost {
             host: Some(host),
             replica: Some(replica),
@@ -250,7 +250,7 @@ impl World {
     }
 
     fn crash(&mut self, number: usize, until: Duration) {
-        self.client_world.doors.close(number);
+        self.client_world.listeners.close(number);
         self.redis.forget_process(REPLICAS[number]);
         // The memory goes with the tasks.
         let lost = std::mem::replace(

@@ -614,11 +614,11 @@ pub(crate) const MODEL_MAY_USE_OF_TOKIO: [&str; 5] = ["join!", "select!", "sync"
 pub(crate) const ASKS_ERA: &[(&str, &str)] = &[
     ("demo/src/notes.rs", "is a server of both eras"),
     (
-        "front/src/door/mcp_service.rs",
+        "front/src/handler/mcp_service.rs",
         "decides the era of a request with a message",
     ),
     (
-        "front/src/door/modern.rs",
+        "front/src/handler/modern.rs",
         "refuses an unknown revision of the era",
     ),
     (

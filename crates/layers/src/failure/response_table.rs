@@ -127,7 +127,7 @@ fn answer_of_cause(cause: FailureCause, request: &RequestName) -> HttpAnswer {
             answer.headers_mut().extend(not_owner_header(&owner));
             answer
         }
-        // The door answers it.
+        // The handler answers it.
         FailureCause::InProcess(_) => refusal_answer(RequestRefusal::OwnerLost),
         FailureCause::Panicked => panic_answer(None, request),
     }

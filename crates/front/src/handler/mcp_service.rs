@@ -19,14 +19,14 @@ use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::{Era, IncomingMessage, Message, MessageError, RequestId, Revision};
 
-use crate::door::client_response;
-use crate::door::forwarding;
-use crate::door::legacy;
-use crate::door::legacy_batch;
-use crate::door::legacy_notification;
-use crate::door::legacy_session;
-use crate::door::message_decoding::decode;
-use crate::door::modern;
+use crate::handler::client_response;
+use crate::handler::forwarding;
+use crate::handler::legacy;
+use crate::handler::legacy_batch;
+use crate::handler::legacy_notification;
+use crate::handler::legacy_session;
+use crate::handler::message_decoding::decode;
+use crate::handler::modern;
 use crate::method::open_listening;
 
 /// The service below all layers of an endpoint.

@@ -29,7 +29,7 @@ use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
-use crate::door::legacy_session;
+use crate::handler::legacy_session;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::lists::{self, ListRequest};

@@ -1,4 +1,4 @@
-//! The way of clients into a replica: requests are taken in the runtime of its host, and the answers
+//! The listener of a replica: requests of clients are taken in the runtime of its host, and the answers
 //! come back in parts, as over a connection that ends with the host.
 
 use std::sync::Arc;
@@ -21,32 +21,32 @@ const CLIENTS_HOST: HostName = "clients";
 const START_WAIT: Duration = Duration::from_secs(1);
 
 /// A request on its way into a replica, with the way back.
-pub(crate) struct DoorRequest {
+pub(crate) struct ListenerRequest {
     pub(crate) request: http::Request<Bytes>,
-    pub(crate) answer: mpsc::UnboundedSender<DoorAnswer>,
+    pub(crate) answer: mpsc::UnboundedSender<AnswerPart>,
 }
 
 /// A part of the answer to a request.
 #[derive(Debug)]
-pub(crate) enum DoorAnswer {
+pub(crate) enum AnswerPart {
     Head(http::response::Parts),
     Data(Bytes),
     /// The end of the body; true if it is whole.
     End(bool),
 }
 
-/// The door of one replica.
-pub(crate) struct Door {
+/// The listener of one replica.
+pub(crate) struct ReplicaListener {
     pub(crate) channel: InMemoryChannel,
     pub(crate) store: Arc<RedisStore>,
     pub(crate) changes: Arc<dyn SharedChanges>,
     pub(crate) world: ReplicaWorld,
 }
 
-impl Door {
+impl ReplicaListener {
     /// Serves the requests of clients, once the replica knows the state of the others or has waited
     /// for it.
-    pub(crate) async fn serve(self, mut requests: mpsc::UnboundedReceiver<DoorRequest>) {
+    pub(crate) async fn serve(self, mut requests: mpsc::UnboundedReceiver<ListenerRequest>) {
         // A store that does not answer delays the start alone.
         let _late = timeout(START_WAIT, self.changes.fetch()).await;
         let _late = self.store.wait_for_view(START_WAIT).await;
@@ -61,7 +61,7 @@ impl Door {
 }
 
 async fn serve_request(
-    DoorRequest { request, answer }: DoorRequest,
+    ListenerRequest { request, answer }: ListenerRequest,
     channel: InMemoryChannel,
     world: ReplicaWorld,
 ) {
@@ -78,15 +78,15 @@ async fn serve_request(
     let (head, mut body) = response.into_parts();
     sleep(delay()).await;
     // The client may have gone.
-    let _gone = answer.send(DoorAnswer::Head(head));
+    let _gone = answer.send(AnswerPart::Head(head));
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
-            let _gone = answer.send(DoorAnswer::End(false));
+            let _gone = answer.send(AnswerPart::End(false));
             return;
         };
         if let Ok(data) = frame.into_data() {
-            let _gone = answer.send(DoorAnswer::Data(data));
+            let _gone = answer.send(AnswerPart::Data(data));
         }
     }
-    let _gone = answer.send(DoorAnswer::End(true));
+    let _gone = answer.send(AnswerPart::End(true));
 }

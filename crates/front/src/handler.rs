@@ -1,4 +1,4 @@
-//! The doors of both eras: a whole request is decoded, its era is decided once, and it is lifted.
+//! The handlers of both eras: a whole request is decoded, its era is decided once, and it is lifted.
 
 mod client_response;
 pub(crate) mod forwarding;

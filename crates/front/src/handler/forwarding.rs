@@ -28,7 +28,7 @@ use weir_listen::{
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision, sse};
 
-use crate::door::message_decoding::decode;
+use crate::handler::message_decoding::decode;
 use crate::method::offered_methods::is_call;
 
 /// The text of a call whose answer was lost.

@@ -43,8 +43,8 @@ use weir_session::{
 use weir_wire::method::Method as Rpc;
 use weir_wire::{Era, IncomingMessage, Message, MessageError, RequestId};
 
-use crate::door::forwarding;
-use crate::door::{mcp_service, message_decoding};
+use crate::handler::forwarding;
+use crate::handler::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::open_listening;
 

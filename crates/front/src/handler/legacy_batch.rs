@@ -19,9 +19,9 @@ use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{Era, JsonLimits, Message, RequestId};
 
-use crate::door::client_response::deliver_response;
-use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
-use crate::door::legacy_notification::handle_notification;
+use crate::handler::client_response::deliver_response;
+use crate::handler::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
+use crate::handler::legacy_notification::handle_notification;
 use crate::reply::encode;
 use crate::reply::encode::unknown_result::LostAnswer;
 use crate::session::session_use::CallSessionUse;
