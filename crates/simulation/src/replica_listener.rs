@@ -1,5 +1,5 @@
-//! The listener of a replica: requests of clients are taken in the runtime of its host, and the answers
-//! come back in parts, as over a connection that ends with the host.
+//! The listener of a replica: requests of clients are taken in the runtime of its host, and the
+//! answers come back in parts, as over a connection that ends with the host.
 
 use std::sync::Arc;
 use std::time::Duration;
