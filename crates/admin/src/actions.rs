@@ -19,13 +19,13 @@ use weir_core::instant::rfc3339;
 use weir_core::names::UpstreamId;
 use weir_router::live_calls::StopReason;
 
-use super::admin_error::{AdminError, json};
-use super::operator_auth::Operator;
-use super::override_effects::OverrideEffect;
-use super::overrides::{OperatorOverride, OverrideTarget, words};
-use super::shared_overrides::{OverrideRemoval, ReplicaNotice};
-use super::state::AdminState;
-use super::views::call_views;
+use crate::admin_error::{AdminError, json};
+use crate::operator_auth::Operator;
+use crate::override_effects::OverrideEffect;
+use crate::overrides::{OperatorOverride, OverrideTarget, words};
+use crate::shared_overrides::{OverrideRemoval, ReplicaNotice};
+use crate::state::AdminState;
+use crate::views::call_views;
 use request::ActionRequest;
 
 /// An action on an upstream.

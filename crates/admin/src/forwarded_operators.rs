@@ -10,12 +10,12 @@ use tower::ServiceExt as _;
 use weir_core::port::BoxFuture;
 use weir_front::{OperatorRequest, OperatorRequests};
 
-use super::admin_error::AdminError;
-use super::operator_auth::{ForwardedOperator, OperatorAddress};
-use super::operator_routes::guarded_routes;
-use super::page;
-use super::replica_requests::MAX_ANSWER_BYTES;
-use super::state::AdminState;
+use crate::admin_error::AdminError;
+use crate::operator_auth::{ForwardedOperator, OperatorAddress};
+use crate::operator_routes::guarded_routes;
+use crate::page;
+use crate::replica_requests::MAX_ANSWER_BYTES;
+use crate::state::AdminState;
 
 /// The routes of operators, for requests that other replicas forward. Each authenticates its
 /// operator anew: another replica passes credentials on, and vouches for nobody.

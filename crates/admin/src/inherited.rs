@@ -12,7 +12,7 @@ use weir_core::principal::Subject;
 use weir_handover::{MovedOverride, MovedOverrideTarget};
 use weir_policy::BlocklistAuthorizer;
 
-use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
+use crate::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
 
 /// Returns the changes in force, to hand over.
 pub(super) fn moved_overrides(overrides: &OperatorOverrides) -> Vec<MovedOverride> {

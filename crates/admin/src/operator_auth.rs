@@ -21,8 +21,8 @@ use weir_core::{EndpointId, FailureKind};
 use weir_policy::CredentialVerifier;
 use weir_wire::header::ReceivedHeader;
 
-use super::admin_error::AdminError;
-use super::route_table::ROUTES;
+use crate::admin_error::AdminError;
+use crate::route_table::ROUTES;
 
 /// The path under weir's public URL that is the audience of operators' tokens.
 const AUDIENCE: &str = "/admin";

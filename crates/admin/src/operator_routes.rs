@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 use weir_explain::EXPLAIN_PATH;
 
-use super::state::AdminState;
-use super::{actions, page, replica_requests, request_guard, views};
+use crate::state::AdminState;
+use crate::{actions, page, replica_requests, request_guard, views};
 
 /// The routes of operators behind their authentication. Requests for other replicas leave here with
 /// the credentials that were checked.

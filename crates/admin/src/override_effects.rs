@@ -6,9 +6,9 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::principal::Subject;
 use weir_router::live_calls::StopReason;
 
-use super::admin_error::AdminError;
-use super::overrides::{OperatorOverride, OverrideTarget};
-use super::state::AdminState;
+use crate::admin_error::AdminError;
+use crate::overrides::{OperatorOverride, OverrideTarget};
+use crate::state::AdminState;
 
 /// The effect of a change.
 #[derive(Debug, Default)]

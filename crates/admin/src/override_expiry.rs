@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 use weir_core::instant::rfc3339;
 
-use super::state::AdminState;
+use crate::state::AdminState;
 
 /// Undoes changes when they expire. Never returns; drop the future to end it.
 pub async fn expire_overrides(state: Arc<AdminState>) {

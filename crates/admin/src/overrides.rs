@@ -17,7 +17,7 @@ use weir_core::names::UpstreamId;
 use weir_core::principal::Subject;
 use weir_explain::OverrideWords;
 
-use super::admin_error::AdminError;
+use crate::admin_error::AdminError;
 
 /// The most changes in force. An operator cannot survey more, and every request is checked against
 /// the blocked principals.

@@ -19,8 +19,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, PreEscaped, html};
 
-use super::admin_error::AdminError;
-use super::state::AdminState;
+use crate::admin_error::AdminError;
+use crate::state::AdminState;
 use page_query::PageQuery;
 use page_text::text;
 use weir_client_configs::mcp_clients::client_sections::style_policy;

@@ -26,9 +26,9 @@ use weir_front::{
     ForwardedClient, ForwardedRequest, ForwardedSender, OPERATOR_HEADER, ReplicaPorts,
 };
 
-use super::admin_error::{AdminError, json};
-use super::operator_auth::{ForwardedOperator, OperatorAddress};
-use super::state::AdminState;
+use crate::admin_error::{AdminError, json};
+use crate::operator_auth::{ForwardedOperator, OperatorAddress};
+use crate::state::AdminState;
 
 /// The query parameter with the replicas that get a request.
 const REPLICAS_PARAMETER: &str = "replicas";

@@ -16,9 +16,9 @@ use axum::response::{IntoResponse, Response};
 use weir_config::{LIVENESS_PATH, READINESS_PATH};
 use weir_wire::header::ReceivedHeader;
 
-use super::admin_error::AdminError;
-use super::operator_auth::off;
-use super::state::AdminState;
+use crate::admin_error::AdminError;
+use crate::operator_auth::off;
+use crate::state::AdminState;
 
 /// The content security policy of responses that are not pages: a browser may only show them.
 const POLICY: &str =

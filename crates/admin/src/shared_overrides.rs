@@ -18,11 +18,11 @@ use weir_core::port::{
 use weir_handover::{MovedOverride, MovedOverrideTarget};
 use weir_policy::BlocklistAuthorizer;
 
-use super::actions::request::audit_text;
-use super::inherited::{apply_override, moved_override, moved_target, read_moved, read_target};
-use super::operator_auth::THROUGH_REPLICA;
-use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget};
-use super::state::AdminState;
+use crate::actions::request::audit_text;
+use crate::inherited::{apply_override, moved_override, moved_target, read_moved, read_target};
+use crate::operator_auth::THROUGH_REPLICA;
+use crate::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget};
+use crate::state::AdminState;
 
 /// The format of shared changes.
 const FORMAT: u32 = 1;

@@ -18,12 +18,12 @@ use weir_policy::{BlocklistAuthorizer, CredentialVerifier};
 use weir_router::live_calls::{LiveCall, LiveCalls};
 use weir_telemetry::{LogControl, Metrics};
 
-use super::config_history::ConfigHistory;
-use super::inherited;
-use super::operator_auth::{Operator, OperatorAuth, THROUGH_REPLICA};
-use super::overrides::OperatorOverrides;
-use super::replica_overview::ReplicaOverview;
-use super::strictness::Strictness;
+use crate::config_history::ConfigHistory;
+use crate::inherited;
+use crate::operator_auth::{Operator, OperatorAuth, THROUGH_REPLICA};
+use crate::overrides::OperatorOverrides;
+use crate::replica_overview::ReplicaOverview;
+use crate::strictness::Strictness;
 
 /// The handles.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use url::form_urlencoded;
 use weir_core::instant::rfc3339;
 use weir_explain::AccessQuestion;
 
-use super::admin_error::{AdminError, json};
-use super::state::AdminState;
+use crate::admin_error::{AdminError, json};
+use crate::state::AdminState;
 
 /// The items in a response by default, and below it the most.
 const DEFAULT_LIMIT: usize = 200;

@@ -10,13 +10,13 @@ use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 
-use super::call_timings::CallTimings;
-use super::context::CatalogContext;
-use super::followed_upstream::FollowedUpstream;
-use super::list_feed::{ListFeed, UpstreamSnapshot};
-use super::list_state::ListState;
-use super::list_watcher::ListWatcher;
-use super::stale_list_signal::StaleListSignal;
+use crate::call_timings::CallTimings;
+use crate::context::CatalogContext;
+use crate::followed_upstream::FollowedUpstream;
+use crate::list_feed::{ListFeed, UpstreamSnapshot};
+use crate::list_state::ListState;
+use crate::list_watcher::ListWatcher;
+use crate::stale_list_signal::StaleListSignal;
 use weir_items::ResolvedRules;
 
 /// An upstream and its feeds.

@@ -11,9 +11,9 @@ use tokio_util::task::TaskTracker;
 use weir_core::instant::millis;
 use weir_schema::SchemaCache;
 
-use super::closed_upstreams::ClosedUpstreams;
-use super::settings::{CatalogPorts, CatalogSettings};
-use super::view_rebuild::ViewRebuild;
+use crate::closed_upstreams::ClosedUpstreams;
+use crate::settings::{CatalogPorts, CatalogSettings};
+use crate::view_rebuild::ViewRebuild;
 
 /// Shared by the catalog, its watchers and its background task.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
-use super::Catalog;
-use super::catalog_source::CatalogSource;
-use super::list_changes::ListChange;
+use crate::Catalog;
+use crate::catalog_source::CatalogSource;
+use crate::list_changes::ListChange;
 
 impl Catalog {
     /// The server information of those of an endpoint's upstreams that are open and, under rules,

@@ -15,12 +15,12 @@ use weir_core::endpoint::Endpoint;
 use weir_core::log_text::sanitize_text;
 use weir_core::upstream::ListKind;
 
-use super::catalog_source::CatalogSource;
-use super::context::CatalogContext;
-use super::list_changes::ChangeBroadcast;
-use super::superseded_views::SupersededViews;
-use super::view::{ChangeCount, View};
-use super::view_builder::{EndpointSegments, ViewBuilder};
+use crate::catalog_source::CatalogSource;
+use crate::context::CatalogContext;
+use crate::list_changes::ChangeBroadcast;
+use crate::superseded_views::SupersededViews;
+use crate::view::{ChangeCount, View};
+use crate::view_builder::{EndpointSegments, ViewBuilder};
 
 /// An endpoint as of one reload. State that clients hold on to is in [`ListViews`], which outlives
 /// reloads.

@@ -17,7 +17,7 @@ use weir_core::names::EndpointId;
 use weir_core::port::{Audience, Authorizer, Visibility};
 use weir_core::principal::Principal;
 
-use super::view::{NameIndex, View, content};
+use crate::view::{NameIndex, View, content};
 
 /// Parts kept at the same time. One is a few words for each item, and few audiences are awake at
 /// once.

@@ -17,7 +17,7 @@ use weir_core::upstream::ListKind;
 use weir_items::ItemDraft;
 use weir_schema::ToolSchema;
 
-use super::context::CatalogContext;
+use crate::context::CatalogContext;
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {

@@ -15,10 +15,10 @@ use weir_core::port::{AnnouncedLists, ListGroup};
 use weir_core::server_item::ServerItem;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
-use super::announced_lists::{FeedAnnouncement, FollowingWalk};
-use super::list_state::{IncompleteReason, ListState};
-use super::view::Freshness;
-use super::view_rebuild::ViewRebuild;
+use crate::announced_lists::{FeedAnnouncement, FollowingWalk};
+use crate::list_state::{IncompleteReason, ListState};
+use crate::view::Freshness;
+use crate::view_rebuild::ViewRebuild;
 use weir_items::ListFault;
 
 /// One upstream's list at one moment. Immutable; cloning shares all that is large.

@@ -17,13 +17,13 @@ use weir_core::port::{Backoff, jittered};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds, ListWatch};
 
-use super::announced_lists::FollowingWalk;
-use super::context::CatalogContext;
-use super::followed_upstream::FollowedUpstream;
-use super::late_confirmations::LateConfirmations;
-use super::list_feed::{ListFeed, ListSnapshot};
-use super::list_state::ListState;
-use super::walk_span::WalkSpan;
+use crate::announced_lists::FollowingWalk;
+use crate::context::CatalogContext;
+use crate::followed_upstream::FollowedUpstream;
+use crate::late_confirmations::LateConfirmations;
+use crate::list_feed::{ListFeed, ListSnapshot};
+use crate::list_state::ListState;
+use crate::walk_span::WalkSpan;
 use weir_items::{RefreshPacer, WalkTrigger, is_same_cause, requested_pause};
 
 mod upstream_walk;

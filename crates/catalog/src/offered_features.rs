@@ -12,12 +12,12 @@ use weir_core::port::Visibility;
 use weir_core::principal::Principal;
 use weir_core::upstream::{DeclaredExtension, ListKind, ServerDescription};
 
-use super::Catalog;
-use super::catalog_source::CatalogSource;
-use super::endpoint_features::{
+use crate::Catalog;
+use crate::catalog_source::CatalogSource;
+use crate::endpoint_features::{
     completes, has_tasks, is_described, list_classes, offers, subscribes,
 };
-use super::list_entry::ListEntry;
+use crate::list_entry::ListEntry;
 
 /// The features that an endpoint declares to a principal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

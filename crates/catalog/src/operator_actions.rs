@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use weir_core::failure::{Failure, FailureKind, UPSTREAM_DISABLED};
 use weir_core::names::UpstreamId;
 
-use super::Catalog;
-use super::closed_upstreams::{ClosedUpstream, ClosingMode};
+use crate::Catalog;
+use crate::closed_upstreams::{ClosedUpstream, ClosingMode};
 
 impl Catalog {
     /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if

@@ -12,10 +12,10 @@ use weir_core::names::EndpointId;
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
-use super::Catalog;
-use super::view::View;
+use crate::Catalog;
 use crate::cursor::{Cursor, CursorScope};
 use crate::session_lists::session_views::SessionClient;
+use crate::view::View;
 
 /// A client's request for a page of a list.
 #[derive(Clone, Copy, Debug)]

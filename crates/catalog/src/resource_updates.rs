@@ -20,7 +20,7 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;
 
-use super::Catalog;
+use crate::Catalog;
 use crate::session_lists::session_subscriptions::SessionSubscription;
 use subscription_table::{ConsentReceiver, SubscriptionTable};
 

@@ -8,7 +8,7 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
 use weir_core::upstream::Upstream;
 
-use super::catalog_source::CatalogSource;
+use crate::catalog_source::CatalogSource;
 
 /// The most upstreams of one id that wait for their tasks: many reloads may follow each other. The
 /// oldest ends first.

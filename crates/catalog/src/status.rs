@@ -8,11 +8,11 @@ use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ServerDescription, UpstreamHealth};
 use weir_schema::ToolSchema;
 
-use super::Catalog;
-use super::call_timings::RecentCalls;
-use super::closed_upstreams::ClosedUpstream;
-use super::list_feed::ListFeed;
-use super::list_state::ListState;
+use crate::Catalog;
+use crate::call_timings::RecentCalls;
+use crate::closed_upstreams::ClosedUpstream;
+use crate::list_feed::ListFeed;
+use crate::list_state::ListState;
 
 /// One upstream.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::content_version::ContentVersion;
 
-use super::view::View;
+use crate::view::View;
 
 /// The superseded views, bounded by number and by age. Views without a cursor from here go first:
 /// another replica may have handed one out, but surely fewer.

@@ -19,9 +19,9 @@ use weir_schema::{
     verdict_of_arguments,
 };
 
-use super::Catalog;
-use super::list_entry::{ListEntry, names};
-use super::view::View;
+use crate::Catalog;
+use crate::list_entry::{ListEntry, names};
+use crate::view::View;
 use weir_core::reserved_names::is_of_other;
 use weir_items::ResolvedRules;
 

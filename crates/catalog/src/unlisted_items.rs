@@ -10,10 +10,10 @@ use weir_core::principal::Principal;
 use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
-use super::Catalog;
-use super::catalog_source::CatalogSource;
-use super::list_entry::{ListEntry, names};
-use super::view::View;
+use crate::Catalog;
+use crate::catalog_source::CatalogSource;
+use crate::list_entry::{ListEntry, names};
+use crate::view::View;
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint, or of one that a reload

@@ -9,9 +9,9 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
 use weir_core::upstream::Upstream;
 
-use super::Catalog;
-use super::catalog_source::CatalogSource;
-use super::retiring_upstreams::RetiringUpstream;
+use crate::Catalog;
+use crate::catalog_source::CatalogSource;
+use crate::retiring_upstreams::RetiringUpstream;
 
 impl Catalog {
     /// Retires an upstream that a reload took away. It serves its running calls, and the tasks that

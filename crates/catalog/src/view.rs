@@ -13,7 +13,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
 
-use super::list_state::IncompleteReason;
+use crate::list_state::IncompleteReason;
 use weir_core::reserved_names::ReservedNames;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).

@@ -14,13 +14,13 @@ use weir_core::names::UpstreamId;
 use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
-use super::catalog_source::CatalogSource;
-use super::closed_upstreams::ClosedUpstream;
-use super::context::CatalogContext;
-use super::list_entry::ListEntry;
-use super::list_feed::{ListFeed, UpstreamSnapshot};
-use super::list_state::IncompleteReason;
-use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
+use crate::catalog_source::CatalogSource;
+use crate::closed_upstreams::ClosedUpstream;
+use crate::context::CatalogContext;
+use crate::list_entry::ListEntry;
+use crate::list_feed::{ListFeed, UpstreamSnapshot};
+use crate::list_state::IncompleteReason;
+use crate::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
 use weir_core::reserved_names::ReservedNames;
 use weir_items::ResolvedRules;
 

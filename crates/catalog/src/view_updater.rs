@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::context::CatalogContext;
+use crate::context::CatalogContext;
 
 const TIDY_INTERVAL: Duration = Duration::from_secs(30);
 

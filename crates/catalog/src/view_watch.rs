@@ -12,10 +12,10 @@ use weir_core::port::Audience;
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
-use super::Catalog;
-use super::filtered_views::PrincipalVisibility;
-use super::list_changes::{ChangeReceiver, ListChange};
-use super::view::{ChangeCount, EMPTY_VIEW, View};
+use crate::Catalog;
+use crate::filtered_views::PrincipalVisibility;
+use crate::list_changes::{ChangeReceiver, ListChange};
+use crate::view::{ChangeCount, EMPTY_VIEW, View};
 
 impl Catalog {
     /// The part of an endpoint's list that a principal sees now, without waiting.

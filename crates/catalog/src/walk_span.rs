@@ -10,7 +10,7 @@ use weir_core::trace::own_span::OwnSpan;
 use weir_core::trace::{AttributeValue, FinishedCall};
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 
-use super::context::CatalogContext;
+use crate::context::CatalogContext;
 
 /// The name of the span of a walk.
 const SPAN_NAME: &str = "catalog walk";

@@ -16,8 +16,8 @@ use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::names::UpstreamId;
 use weir_system::atomic_file;
 
-use super::exit_code::{EXIT_USAGE, exit_with_error};
-use super::variable_stand_ins::stand_in;
+use crate::exit_code::{EXIT_USAGE, exit_with_error};
+use crate::variable_stand_ins::stand_in;
 
 /// The options of `weir add`.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 use weir_mcp_client::{bearer, explain_unreachable, pool};
 
-use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE};
+use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE};
 
 /// The timeout of a request. Changes are quick, but a reload starts new upstreams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);

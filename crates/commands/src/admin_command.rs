@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::admin_client::{AdminClient, AdminRequestError};
-use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
+use crate::admin_client::{AdminClient, AdminRequestError};
+use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 use admin_request::{AdminCommand, AdminRequest, encode_segment};
 
 /// The options of `weir admin`: the listener, the token, and the output format.

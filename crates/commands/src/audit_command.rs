@@ -13,7 +13,7 @@ use weir_audit::{
 };
 use weir_text::count;
 
-use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 
 /// The longest line in bytes. weir writes shorter ones.
 const MAX_LINE_BYTES: u64 = 16 << 20;

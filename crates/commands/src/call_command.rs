@@ -9,13 +9,13 @@ use serde_json::Value;
 use weir_mcp_client::{Client, ClientError, Note, ServerList};
 use weir_program::ProcessSignals;
 
-use super::call_arguments::CallArguments;
-use super::content::{self, MediaContent};
-use super::exit_code::{
+use crate::call_arguments::CallArguments;
+use crate::content::{self, MediaContent};
+use crate::exit_code::{
     EXIT_INTERRUPTED, EXIT_NO, EXIT_UNREACHABLE, EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error,
 };
-use super::server_target::{ServerTarget, print_client_error};
-use super::unknown_name::{self, UnknownName};
+use crate::server_target::{ServerTarget, print_client_error};
+use crate::unknown_name::{self, UnknownName};
 
 /// The options of `weir call`.
 #[derive(Debug, Args)]

@@ -11,10 +11,10 @@ use weir_config_file::config_report::{ConfigReport, Severity};
 use weir_config_file::foreign::inputs::InputSource;
 use weir_text::count;
 
-use super::config_file::{ConfigFileOptions, load, load_with_report};
-use super::doctor_command::{show_finding, show_upstream};
-use super::exit_code::{EXIT_BAD_CONFIG, EXIT_NO};
+use crate::config_file::{ConfigFileOptions, load, load_with_report};
 use crate::doctor::{FindingGrade, examine_upstreams, shared_store};
+use crate::doctor_command::{show_finding, show_upstream};
+use crate::exit_code::{EXIT_BAD_CONFIG, EXIT_NO};
 
 /// The options of `weir check`.
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
-use super::table::columns;
+use crate::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
+use crate::table::columns;
 use credential_choice::CredentialOptions;
 use weir_client_configs::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
 use weir_client_configs::mcp_clients::file_merge::MergedFile;

@@ -7,11 +7,11 @@ use serde_json::Value;
 use weir_mcp_client::ServerList;
 use weir_text::{one_line, plain};
 
-use super::call_arguments::{MAX_REFERENCES, kinds};
-use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
-use super::server_target::{ServerTarget, print_client_error};
-use super::table::columns;
-use super::unknown_name::{UnknownName, find_by_own_name};
+use crate::call_arguments::{MAX_REFERENCES, kinds};
+use crate::exit_code::{EXIT_UNREACHABLE, exit_with_error};
+use crate::server_target::{ServerTarget, print_client_error};
+use crate::table::columns;
+use crate::unknown_name::{UnknownName, find_by_own_name};
 
 /// The options of `weir describe`.
 #[derive(Debug, Args)]

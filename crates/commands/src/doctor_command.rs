@@ -6,10 +6,10 @@ use clap::Args;
 use weir_config_file::config_report::ConfigReport;
 use weir_config_file::foreign::inputs::InputSource;
 
-use super::config_file::{ConfigFileOptions, load_with_report};
-use super::exit_code::{EXIT_BAD_CONFIG, EXIT_NO};
+use crate::config_file::{ConfigFileOptions, load_with_report};
 use crate::doctor::machine_finding::{FindingGrade, MachineFinding};
 use crate::doctor::{DoctorFindings, UpstreamFinding, examine};
+use crate::exit_code::{EXIT_BAD_CONFIG, EXIT_NO};
 
 /// The options of `weir doctor`.
 #[derive(Debug, Args)]

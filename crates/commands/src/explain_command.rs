@@ -10,9 +10,9 @@ use weir_config_file::foreign::inputs::InputSource;
 use weir_explain::{AccessQuestion, EXPLAIN_PATH, Explainer, Explanation};
 use weir_system::{SystemClock, on_this_machine};
 
-use super::admin_client::{AdminClient, AdminRequestError};
-use super::exit_code::{EXIT_BAD_CONFIG, EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
+use crate::admin_client::{AdminClient, AdminRequestError};
+use crate::exit_code::{EXIT_BAD_CONFIG, EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 
 /// The options of `weir explain`.
 #[derive(Debug, Args)]

@@ -13,9 +13,9 @@ use http_body_util::Full;
 use serde_json::Value;
 use weir_system::on_this_machine;
 
-use super::admin_client::exchange;
-use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
+use crate::admin_client::exchange;
+use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 use weir_config::{LIVENESS_PATH, READINESS_PATH};
 
 /// The timeout. A running weir answers at once, and health checks are repeated soon.

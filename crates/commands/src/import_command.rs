@@ -17,8 +17,8 @@ use weir_config_file::config_report::Severity;
 use weir_system::atomic_file;
 use weir_text::one_line;
 
-use super::exit_code::{EXIT_NO, EXIT_USAGE, exit_with_error};
-use super::variable_stand_ins::{names_unset, stand_in};
+use crate::exit_code::{EXIT_NO, EXIT_USAGE, exit_with_error};
+use crate::variable_stand_ins::{names_unset, stand_in};
 
 /// The listener of the written config.
 const LISTEN: &str = "listen: 127.0.0.1:8080\n";

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_system::atomic_file;
 
-use super::exit_code::{EXIT_USAGE, exit_with_error};
+use crate::exit_code::{EXIT_USAGE, exit_with_error};
 
 /// The options of `weir init`.
 #[derive(Debug, Args)]

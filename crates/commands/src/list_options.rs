@@ -11,8 +11,8 @@ use weir_config_file::raw::Time;
 use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use weir_text::{count, one_line};
 
-use super::exit_code::{EXIT_INCOMPLETE, EXIT_NO};
-use super::server_target::ServerTarget;
+use crate::exit_code::{EXIT_INCOMPLETE, EXIT_NO};
+use crate::server_target::ServerTarget;
 
 /// The interval between reads of an incomplete list.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);

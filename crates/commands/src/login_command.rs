@@ -7,8 +7,8 @@ use url::Url;
 use weir_mcp_client::login::{LoginAccounts, LoginChoices, LoginError, Logout};
 use weir_mcp_client::{ClientError, login};
 
-use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::server_target::{connect, print_client_error};
+use crate::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::server_target::{connect, print_client_error};
 
 /// The options of `weir login`.
 #[derive(Debug, Args)]

@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 use weir_mcp_client::{Client, ClientError, ListedItems, ServerList};
 use weir_text::one_line;
 
-use super::call_arguments::CallArguments;
-use super::call_command::{OutputOptions, print_notification, until_interrupted};
-use super::content;
-use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::list_options::{self, ListOptions, about};
-use super::server_target::{ServerTarget, print_client_error};
-use super::table::columns;
-use super::unknown_name::{self, UnknownName};
+use crate::call_arguments::CallArguments;
+use crate::call_command::{OutputOptions, print_notification, until_interrupted};
+use crate::content;
+use crate::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::list_options::{self, ListOptions, about};
+use crate::server_target::{ServerTarget, print_client_error};
+use crate::table::columns;
+use crate::unknown_name::{self, UnknownName};
 
 /// The options of `weir prompts`.
 #[derive(Debug, Args)]

@@ -10,8 +10,8 @@ use weir_mcp_client::login::{LoginAccount, LoginAccounts};
 use weir_mcp_client::{CONNECT_TIMEOUT, Client, ClientError, Respondent, Token, login};
 use weir_text::url_without_credentials;
 
-use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
-use super::terminal_respondent::TerminalRespondent;
+use crate::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::terminal_respondent::TerminalRespondent;
 
 /// The wait after which a command prints what it waits for.
 const NOTED: Duration = Duration::from_secs(3);

@@ -10,10 +10,10 @@ use weir_mcp_client::{Client, ListedItems, ServerList};
 use weir_program::ProcessSignals;
 use weir_text::one_line;
 
-use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
-use super::list_options::{self, ListOptions, about};
-use super::server_target::print_client_error;
-use super::table::columns;
+use crate::exit_code::{EXIT_UNREACHABLE, exit_with_error};
+use crate::list_options::{self, ListOptions, about};
+use crate::server_target::print_client_error;
+use crate::table::columns;
 
 /// The interval between attempts to reach a server that was lost during a watch.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(2);

@@ -42,11 +42,11 @@ use weir_front::FrontSettings;
 use weir_policy::rules::EndpointPolicies;
 use weir_telemetry::{LogFormat, LogPlan};
 
-use super::checked_config::{CatalogPlan, Config, IncludeErrors, SourceDigest};
-use super::config_part::ConfigPart;
-use super::main_config::MainConfig;
-use super::team_grants::{self, TeamGrant};
-use super::waivers::Waivers;
+use crate::checked_config::{CatalogPlan, Config, IncludeErrors, SourceDigest};
+use crate::config_part::ConfigPart;
+use crate::main_config::MainConfig;
+use crate::team_grants::{self, TeamGrant};
+use crate::waivers::Waivers;
 pub use admin_check::DEFAULT_ADMIN_LISTEN;
 pub(crate) use config_defaults::ConfigDefaults;
 pub(crate) use default_endpoints::{add_to_default_endpoints, default_endpoints};

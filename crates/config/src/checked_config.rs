@@ -17,9 +17,9 @@ use weir_system::on_this_machine;
 use weir_telemetry::{LogPlan, TelemetryPlan};
 use weir_upstream::{ForwardProxy, TransportSettings};
 
-use super::admin_plan::AdminPlan;
-use super::team_files::TeamFile;
-use super::waivers::Waivers;
+use crate::admin_plan::AdminPlan;
+use crate::team_files::TeamFile;
+use crate::waivers::Waivers;
 
 /// A checked config: the settings of each part of weir.
 #[derive(Clone, Debug, PartialEq)]

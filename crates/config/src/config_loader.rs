@@ -22,14 +22,14 @@ use weir_config_file::foreign::server_origin::ServerOrigin;
 use weir_config_file::raw;
 use weir_config_file::raw::RawTeamFile;
 
-use super::check;
-use super::checked_config::{Config, SourceDigest};
-use super::config_part::ConfigPart;
-use super::main_config::MainConfig;
-use super::team_files::{TeamFile, TeamFileVersion};
-use super::team_grants::TeamGrant;
-use super::unserved_paths::unserved_paths;
-use super::weakenings::team_weakenings;
+use crate::check;
+use crate::checked_config::{Config, SourceDigest};
+use crate::config_part::ConfigPart;
+use crate::main_config::MainConfig;
+use crate::team_files::{TeamFile, TeamFileVersion};
+use crate::team_grants::TeamGrant;
+use crate::unserved_paths::unserved_paths;
+use crate::weakenings::team_weakenings;
 use crate::weakenings::weakening::Weakening;
 
 /// The source of the main config.

@@ -9,8 +9,8 @@ use weir_core::Endpoint;
 use weir_core::secrets::SecretPatterns;
 use weir_policy::rules::EndpointRules;
 
-use super::checked_config::UpstreamPlan;
-use super::waivers::Waivers;
+use crate::checked_config::UpstreamPlan;
+use crate::waivers::Waivers;
 
 /// The compiled pattern files, shared by all upstreams that name one. `None` for a file with
 /// errors.

@@ -3,9 +3,9 @@
 use weir_config_file::config_files::ReadFiles;
 use weir_policy::rules::{EndpointRules, PolicyFile};
 
-use super::checked_config::Config;
-use super::team_grants::TeamGrants;
 use crate::check::config_defaults::ConfigDefaults;
+use crate::checked_config::Config;
+use crate::team_grants::TeamGrants;
 
 /// The checked main file, with the settings that apply to all files.
 #[derive(Debug)]

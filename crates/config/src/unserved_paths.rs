@@ -5,8 +5,8 @@ use weir_config_file::config_tree::ConfigNode;
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
-use super::team_grants::TeamGrant;
 use crate::default_endpoint_path::DEFAULT_ENDPOINT;
+use crate::team_grants::TeamGrant;
 
 /// Returns the paths of a file that cannot be used: those that it names and its team may have. For
 /// a file that cannot be parsed, they are all that its team may have.

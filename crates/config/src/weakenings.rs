@@ -15,8 +15,8 @@ pub(crate) mod weakening;
 
 use weir_policy::rules::EndpointPolicies;
 
-use super::checked_config::Config;
-use super::config_part::ConfigPart;
+use crate::checked_config::Config;
+use crate::config_part::ConfigPart;
 use served_parts::ServedParts;
 use weakening::ProtectionLoss;
 pub use weakening::{Protection, Weakening};

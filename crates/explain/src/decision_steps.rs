@@ -8,7 +8,7 @@ use weir_core::{Endpoint, Principal};
 use weir_policy::rules::{PolicyOutcome, PolicyTarget};
 use weir_upstream::{TokenAuthority, TransportSettings};
 
-use super::call_walk::{CallWalk, join_with_commas};
+use crate::call_walk::{CallWalk, join_with_commas};
 use crate::explanation::StepEffect;
 
 impl CallWalk<'_> {

@@ -12,7 +12,7 @@ use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Endpoint};
 use weir_text::count;
 
-use super::call_walk::{CallWalk, join_with_commas};
+use crate::call_walk::{CallWalk, join_with_commas};
 use crate::explanation::StepEffect;
 
 /// The most similar names that an answer lists for a possible typing mistake.

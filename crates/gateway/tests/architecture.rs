@@ -150,6 +150,22 @@ fn tasks_are_spawned_in_listed_files_only() {
     );
 }
 
+/// One search for an item's path finds all of its imports.
+#[test]
+fn imports_within_a_crate_begin_with_crate() {
+    let crates = crates();
+    let imports_from_parent = |code: &str| {
+        let mut lines = code.lines().filter(|line| !line.ends_with("::*;"));
+        lines.any(|line| !line.starts_with(' ') && line.contains("use super::"))
+    };
+    assert_listed_files_only(
+        sources(crates.iter().map(String::as_str)).filter(|(file, _)| !file.ends_with("_tests.rs")),
+        imports_from_parent,
+        &[],
+        "write `use crate::` and the path of the item",
+    );
+}
+
 #[test]
 fn replies_are_wrapped_in_listed_files_only() {
     assert_listed_files_only(

@@ -15,7 +15,7 @@ use weir_core::Principal;
 use weir_core::port::{RecordKey, StoreError};
 use weir_store::BusLinkId;
 
-use super::message::{HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey};
+use crate::message::{HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey};
 
 /// The most bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose
 /// messages, as they may.

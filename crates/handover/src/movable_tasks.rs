@@ -11,8 +11,8 @@ use weir_core::port::{BoxFuture, KeptTask, TaskBook};
 use weir_core::{Failure, HandoverArrival, Principal};
 use weir_store::{MemoryTasks, MovedTask};
 
-use super::link::HandoverLink;
-use super::message::{
+use crate::link::HandoverLink;
+use crate::message::{
     HandoverMessage, RecordReply, RecordRequest, WireTask, WireTaskName, owner, owner_name,
 };
 

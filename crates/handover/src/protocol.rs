@@ -28,10 +28,10 @@ use tokio::task::JoinHandle;
 use weir_audit::{ChainHead, ChainHeads};
 use weir_core::port::ReplicaId;
 
-use super::generated_seal_key::GeneratedSealKey;
-use super::moved_override::MovedOverride;
-use super::state_transfer::{MovableState, receive_state};
-use super::successor_features::SuccessorFeatures;
+use crate::generated_seal_key::GeneratedSealKey;
+use crate::moved_override::MovedOverride;
+use crate::state_transfer::{MovableState, receive_state};
+use crate::successor_features::SuccessorFeatures;
 
 /// The greeting with the version of this protocol. Different versions cannot take over from one
 /// another.

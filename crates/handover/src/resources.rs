@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use super::generated_seal_key::GeneratedSealKey;
-use super::protocol::HandoverState;
+use crate::generated_seal_key::GeneratedSealKey;
+use crate::protocol::HandoverState;
 
 /// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
 pub(super) const CLIENTS: &str = "clients";

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_process::descriptors;
 
-use super::stores::MovableRecords;
+use crate::stores::MovableRecords;
 
 /// The most later tasks that wait for their import. Beyond them the predecessor's messages wait.
 const MAX_WAITING_TASKS: usize = 1024;

@@ -20,13 +20,13 @@ use weir_front::{MovingSessions, OtherProcess};
 use weir_process::descriptors;
 use weir_store::MemoryBus;
 
-use super::link::{HandoverLink, next_message};
-use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
-use super::movable_tasks::MovableTasks;
-use super::process_streams::ProcessStreams;
-use super::session_imports::SessionImports;
-use super::stores::{MovableRecords, MovableReplays, answer};
-use super::successor_features::SuccessorFeatures;
+use crate::link::{HandoverLink, next_message};
+use crate::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
+use crate::movable_tasks::MovableTasks;
+use crate::process_streams::ProcessStreams;
+use crate::session_imports::SessionImports;
+use crate::stores::{MovableRecords, MovableReplays, answer};
+use crate::successor_features::SuccessorFeatures;
 
 /// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);

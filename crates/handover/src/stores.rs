@@ -18,12 +18,12 @@ use weir_core::{HandoverArrival, SessionKey};
 use weir_front::MovingSessions;
 use weir_store::{MemoryRecords, MemoryReplays};
 
-use super::link::HandoverLink;
-use super::message::{
+use crate::link::HandoverLink;
+use crate::message::{
     Base64Bytes, HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey, WireLog,
     WireRecord, WireStream,
 };
-use super::movable_tasks::MovableTasks;
+use crate::movable_tasks::MovableTasks;
 
 /// The records of sessions.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use weir_core::HandoverArrival;
 use weir_front::OtherProcess;
 use weir_program::OwnProgram;
 
-use super::protocol::{ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, write_line};
-use super::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
-use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
-use super::successor_features::SuccessorFeatures;
+use crate::protocol::{ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, write_line};
+use crate::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use crate::state_transfer::{LinkToSuccessor, MovableState, move_state};
+use crate::successor_features::SuccessorFeatures;
 
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;

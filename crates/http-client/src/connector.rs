@@ -11,7 +11,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service;
 
-use super::dns::DnsResolver;
+use crate::dns::DnsResolver;
 
 /// The silence on a connection after which TCP keep-alive probes begin.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);

@@ -15,9 +15,9 @@ use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower::Service;
 
-use super::bounded_connection::BoundedConnection;
-use super::connector::{ConnectError, TimeoutConnector, https_connector};
-use super::pool_state::IDLE_TIMEOUT;
+use crate::bounded_connection::BoundedConnection;
+use crate::connector::{ConnectError, TimeoutConnector, https_connector};
+use crate::pool_state::IDLE_TIMEOUT;
 
 /// A pooled client over some connector, for documents.
 pub(crate) type PooledClient<C> =

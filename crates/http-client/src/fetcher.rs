@@ -14,14 +14,14 @@ use weir_core::port::{BoxFuture, DocumentFetcher, FetchRequest, FetchResponse, U
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
-use super::advice::with_trust_advice;
-use super::connector::tcp_connector;
-use super::dns::SystemLookup;
-use super::document_client::{PooledClient, pooled_client};
-use super::forward_proxy::{ForwardProxy, ProxiedConnector};
-use super::guard;
-use super::tls::{RootCertificates, TlsError};
+use crate::advice::with_trust_advice;
+use crate::connector::tcp_connector;
+use crate::dns::SystemLookup;
+use crate::document_client::{PooledClient, pooled_client};
+use crate::forward_proxy::{ForwardProxy, ProxiedConnector};
+use crate::guard;
 use crate::guard::guarded_connector::{CheckedLookup, GuardedConnector};
+use crate::tls::{RootCertificates, TlsError};
 
 const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");

@@ -11,8 +11,8 @@ use tokio_util::io::{poll_read_buf, poll_write_buf};
 use weir_core::budget::DescriptorPermit;
 use weir_http1::{OutgoingRequest, ResponseHead, read_response_head, write_request_head};
 
-use super::byte_stream::ByteStream;
-use super::http_error::UpstreamHttpError;
+use crate::byte_stream::ByteStream;
+use crate::http_error::UpstreamHttpError;
 
 /// The bytes that are read at once: usually a whole response.
 const READ_SIZE: usize = 8 << 10;

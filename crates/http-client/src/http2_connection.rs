@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout};
 use weir_core::budget::{ByteBudget, DescriptorPermit};
 
-use super::byte_stream::ByteStream;
-use super::http_error::UpstreamHttpError;
+use crate::byte_stream::ByteStream;
+use crate::http_error::UpstreamHttpError;
 use weir_http1::OutgoingRequest;
 use weir_http2_client::{
     ClientConnection, Http2Response, OpenResponses, ReceiveWindow, STREAM_WINDOW, is_unprocessed,

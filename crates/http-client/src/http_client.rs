@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, Uri, header};
 use weir_core::Budgets;
 
-use super::connector::{https_connector, tcp_connector};
-use super::dns::{DnsCache, DnsResolver, SystemLookup};
-use super::forward_proxy::{ForwardProxy, ProxiedConnector};
-use super::http_error::UpstreamHttpError;
-use super::response_body::HttpResponseBody;
-use super::tls::{CaFile, RootCertificates, TlsError};
 use crate::connection_pool::ConnectionPool;
+use crate::connector::{https_connector, tcp_connector};
+use crate::dns::{DnsCache, DnsResolver, SystemLookup};
+use crate::forward_proxy::{ForwardProxy, ProxiedConnector};
+use crate::http_error::UpstreamHttpError;
+use crate::response_body::HttpResponseBody;
+use crate::tls::{CaFile, RootCertificates, TlsError};
 use weir_http1::{Destination, HeaderField, OutgoingRequest};
 
 /// A server of the config.

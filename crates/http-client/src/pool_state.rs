@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::http1_connection::Http1Connection;
-use super::http2_connection::{ASSUMED_MAX_STREAMS, Http2Connection, StreamSlot};
+use crate::http1_connection::Http1Connection;
+use crate::http2_connection::{ASSUMED_MAX_STREAMS, Http2Connection, StreamSlot};
 
 /// The idle timeout of connections. It is shorter than that of common servers (5 s for node and
 /// uvicorn), so that a request seldom meets a connection that is being closed.

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt, Limited};
 use weir_core::port::{BoxFuture, DocumentPoster, PostEncoding, PostResponse};
 use weir_core::{Failure, FailureKind};
 
-use super::advice::with_advice;
-use super::http_client::HttpClient;
+use crate::advice::with_advice;
+use crate::http_client::HttpClient;
 
 /// The longest response. It is more than any collector sends about a document.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;

@@ -9,10 +9,10 @@ use http_body::{Frame, SizeHint};
 use weir_http1::ResponseFraming;
 use weir_http2_client::Http2Response;
 
-use super::http_error::UpstreamHttpError;
-use super::http1_connection::Http1Connection;
-use super::http2_connection::StreamSlot;
-use super::shared_pool::SharedPool;
+use crate::http_error::UpstreamHttpError;
+use crate::http1_connection::Http1Connection;
+use crate::http2_connection::StreamSlot;
+use crate::shared_pool::SharedPool;
 
 /// The body of a response. Dropping it before its end cancels the request.
 #[derive(Debug)]

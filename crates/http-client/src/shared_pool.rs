@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::http1_connection::Http1Connection;
-use super::http2_connection::StreamSlot;
-use super::pool_state::{IDLE_TIMEOUT, PoolState};
+use crate::http1_connection::Http1Connection;
+use crate::http2_connection::StreamSlot;
+use crate::pool_state::{IDLE_TIMEOUT, PoolState};
 
 /// The connections to one server, behind their lock.
 #[derive(Debug, Default)]

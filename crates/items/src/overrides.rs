@@ -9,7 +9,7 @@ use weir_core::server_item::ServerItem;
 use weir_core::toolset::ToolHints;
 use weir_wire::scan;
 
-use super::item_draft::ItemDraft;
+use crate::item_draft::ItemDraft;
 
 /// Returns the tool as the operator describes it. Members without an override stay byte for byte.
 pub fn apply_overrides(

@@ -19,19 +19,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::accepted_stream::AcceptedStream;
-use super::client_peer::ClientPeer;
-use super::connection_activity::ConnectionActivity;
-use super::connection_counts::count_closed;
-use super::guarded_stream::{GuardedStream, Http1Timeouts};
-use super::http2;
-use super::listener_settings::ListenerLimits;
-use super::listener_state::{ConnectionResult, ListenerState};
-use super::poll_on_wake::{PollOnWake, ServiceWakes};
-use super::repoll_on_wake::RepollOnWake;
-use super::request_body::RequestBody;
-use super::request_service::{IncomingRequest, RequestService, ServedBody};
-use super::write_stall_watch::WriteStallWatch;
+use crate::accepted_stream::AcceptedStream;
+use crate::client_peer::ClientPeer;
+use crate::connection_activity::ConnectionActivity;
+use crate::connection_counts::count_closed;
+use crate::guarded_stream::{GuardedStream, Http1Timeouts};
+use crate::http2;
+use crate::listener_settings::ListenerLimits;
+use crate::listener_state::{ConnectionResult, ListenerState};
+use crate::poll_on_wake::{PollOnWake, ServiceWakes};
+use crate::repoll_on_wake::RepollOnWake;
+use crate::request_body::RequestBody;
+use crate::request_service::{IncomingRequest, RequestService, ServedBody};
+use crate::write_stall_watch::WriteStallWatch;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

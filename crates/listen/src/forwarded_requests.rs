@@ -10,17 +10,17 @@ use futures_util::future::{Either, MapOk};
 use http::Response;
 use weir_core::port::{BoxFuture, ReplicaId};
 
-use super::client_peer::{ClientPeer, ForwardingReplica};
-use super::forwarding::{
+use crate::client_peer::{ClientPeer, ForwardingReplica};
+use crate::forwarding::{
     FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart, OtherProcess,
 };
-use super::listener_settings::ListenerLimits;
-use super::listener_state::ListenerState;
-use super::operator_requests::{
+use crate::listener_settings::ListenerLimits;
+use crate::listener_state::ListenerState;
+use crate::operator_requests::{
     OPERATOR_HEADER, OperatorRequest, OperatorRequestsSlot, ReplicaBody, answer,
 };
-use super::replica_streams::{ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
-use super::request_service::{IncomingRequest, RequestService};
+use crate::replica_streams::{ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
+use crate::request_service::{IncomingRequest, RequestService};
 
 /// The replica of a request that names none.
 const UNNAMED_REPLICA: ReplicaId = ReplicaId([0; 8]);

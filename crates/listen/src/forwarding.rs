@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue, Response};
 use weir_core::call::RequestName;
 use weir_core::port::{BoxFuture, ReplicaId};
 
-use super::request_body::BodyError;
+use crate::request_body::BodyError;
 
 /// The header with the [`ForwardedClient`] of a request.
 pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("weir-forwarded");

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use weir_core::budget::ByteReservation;
 
-use super::connection_activity::ConnectionActivity;
-use super::request_framing::RequestFraming;
+use crate::connection_activity::ConnectionActivity;
+use crate::request_framing::RequestFraming;
 
 /// The part of a refused request's body that is still read: so that its connection serves the next
 /// request (A05, A09). A connection that is closed discards more.

@@ -30,14 +30,14 @@ use frame_watch::FrameWatch;
 use http2_shared::Http2Shared;
 use request_stream::StreamPace;
 
-use super::client_peer::ClientPeer;
-use super::connection_activity::ConnectionActivity;
-use super::connection_counts::{count_closed, count_reset_stream};
-use super::guarded_stream::DISCARD_TIME;
-use super::listener_settings::ListenerLimits;
-use super::listener_state::{ConnectionResult, ListenerState};
-use super::request_body::{Expectation, RequestBody};
-use super::request_service::{IncomingRequest, RequestService};
+use crate::client_peer::ClientPeer;
+use crate::connection_activity::ConnectionActivity;
+use crate::connection_counts::{count_closed, count_reset_stream};
+use crate::guarded_stream::DISCARD_TIME;
+use crate::listener_settings::ListenerLimits;
+use crate::listener_state::{ConnectionResult, ListenerState};
+use crate::request_body::{Expectation, RequestBody};
+use crate::request_service::{IncomingRequest, RequestService};
 
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;

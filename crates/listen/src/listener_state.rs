@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
 
-use super::connection_slots::ConnectionSlots;
-use super::handshake_limit::HandshakeLimit;
-use super::request_service::RequestService;
-use super::tls::{ListenerCertificates, ListenerTlsError};
+use crate::connection_slots::ConnectionSlots;
+use crate::handshake_limit::HandshakeLimit;
+use crate::request_service::RequestService;
+use crate::tls::{ListenerCertificates, ListenerTlsError};
 
 /// The end of a connection; the cause is for the debug log only.
 pub(super) type ConnectionResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;

@@ -15,9 +15,9 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use weir_core::port::BoxFuture;
 
-use super::forwarding::{ForwardedBody, ForwardedClient};
-use super::request_body::{BodyError, RequestBody};
-use super::request_service::ServedBody;
+use crate::forwarding::{ForwardedBody, ForwardedClient};
+use crate::request_body::{BodyError, RequestBody};
+use crate::request_service::ServedBody;
 
 /// The header that marks the request of an operator, and its answer. A replica that is still
 /// starting, or of a version without such requests, takes one for a request of a client, and its

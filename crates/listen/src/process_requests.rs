@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
 
-use super::accepted_stream::AcceptedStream as _;
-use super::forwarded_requests::ForwardedRequests;
-use super::forwarding::OtherProcess;
-use super::listener_state::ListenerState;
-use super::request_service::RequestService;
-use super::tls::ListenerTlsError;
+use crate::accepted_stream::AcceptedStream as _;
+use crate::forwarded_requests::ForwardedRequests;
+use crate::forwarding::OtherProcess;
+use crate::listener_state::ListenerState;
+use crate::request_service::RequestService;
+use crate::tls::ListenerTlsError;
 
 /// The requests that the other processes of a graceful restart forward to this one: the predecessor
 /// those about what it has handed over, the successor those about what stayed here.

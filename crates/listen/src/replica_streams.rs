@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use http::{HeaderName, HeaderValue, Request, Response};
 
-use super::forwarding::ForwardedBody;
-use super::request_body::RequestBody;
+use crate::forwarding::ForwardedBody;
+use crate::request_body::RequestBody;
 
 /// The header that marks a stream of another replica, and its answer. A replica that is still
 /// starting, or of a version without such streams, takes one for a request of a client, and its

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio::time::Instant;
 
-use super::address_range::AddressRange;
-use super::client_peer::ClientPeer;
-use super::listener_settings::ListenerLimits;
-use super::request_body::{BodyError, RequestBody};
+use crate::address_range::AddressRange;
+use crate::client_peer::ClientPeer;
+use crate::listener_settings::ListenerLimits;
+use crate::request_body::{BodyError, RequestBody};
 
 /// A request from a connection.
 pub struct IncomingRequest {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::listener_settings::ListenerLimits;
+use crate::listener_settings::ListenerLimits;
 
 /// Returns the inherited socket, or else binds and listens. Must be called inside a tokio runtime.
 ///

@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::listener_settings::ListenerTlsFiles;
+use crate::listener_settings::ListenerTlsFiles;
 
 /// The error of a certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection_activity::ConnectionActivity;
+use crate::connection_activity::ConnectionActivity;
 
 /// The stream `inner`, with writes that fail once one has stalled for `most`. It stands below TLS,
 /// because TLS accepts more bytes than it has sent.

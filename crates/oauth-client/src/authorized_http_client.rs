@@ -7,8 +7,8 @@ use http::{Method, Response, StatusCode, Uri, header};
 use weir_core::{Failure, FailureKind, UpstreamId};
 use weir_http_client::{HeaderField, HttpClient, HttpResponseBody, UpstreamHttpError};
 
-use super::challenge_headers::read_challenge;
-use super::token_account::TokenAccount;
+use crate::challenge_headers::read_challenge;
+use crate::token_account::TokenAccount;
 
 /// The client of one server, for one account if the server wants tokens. Clones share the
 /// connections.

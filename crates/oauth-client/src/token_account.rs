@@ -18,9 +18,9 @@ use weir_core::{ClientToken, Failure};
 use weir_oauth::BearerChallenge;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 
-use super::bearer_token::BearerToken;
-use super::token_error::TokenError;
-use super::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
+use crate::bearer_token::BearerToken;
+use crate::token_error::TokenError;
+use crate::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
 
 /// The minimum time between two replacements of refused tokens. It keeps a server that refuses
 /// every token from making weir flood its authorization server.

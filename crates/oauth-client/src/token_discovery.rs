@@ -14,7 +14,7 @@ use weir_oauth::{
     resource_metadata_urls, server_metadata_urls,
 };
 
-use super::token_error::TokenError;
+use crate::token_error::TokenError;
 
 /// The longest metadata document.
 const MAX_METADATA_BYTES: usize = 256 << 10;

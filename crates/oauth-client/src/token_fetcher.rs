@@ -15,13 +15,13 @@ use weir_http_client::HttpClient;
 use weir_oauth::{BearerChallenge, ClientAuthentication, FormRequest};
 use weir_wire::method::Method as Rpc;
 
-use super::bearer_token::BearerToken;
-use super::challenge_headers::read_challenge;
-use super::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamOAuth};
-use super::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
-use super::token_error::TokenError;
-use super::token_response;
+use crate::bearer_token::BearerToken;
+use crate::challenge_headers::read_challenge;
+use crate::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamOAuth};
 use crate::token_context::TokenContext;
+use crate::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
+use crate::token_error::TokenError;
+use crate::token_response;
 
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest token response.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use weir_core::port::FetchResponse;
 use weir_oauth::{TokenResponse, read_lifetime};
 
-use super::token_error::TokenError;
+use crate::token_error::TokenError;
 
 /// The lifetime of a token without an expiry: short enough to notice a revocation, long enough not
 /// to request tokens all the time.

@@ -16,7 +16,7 @@ use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_schema::mismatch::cut;
 
-use super::reply_cleaning::document;
+use crate::reply_cleaning::document;
 
 /// Refuses a call with a secret in its arguments, if the operator configured that.
 ///

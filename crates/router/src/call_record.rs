@@ -21,12 +21,12 @@ use weir_core::upstream::CarriedRevision;
 use weir_wire::method::Method;
 use weir_wire::{Revision, error_code, scan, unknown_tool};
 
-use super::answer_search;
-use super::call_subject::CallSubject;
-use super::reply_cleaning::with_removed_count;
-use super::reply_transform::{EndChanges, ReplyTransform};
-use super::schema_check::is_error;
+use crate::answer_search;
+use crate::call_subject::CallSubject;
 use crate::live_calls::{CallPhase, LiveCallGuard};
+use crate::reply_cleaning::with_removed_count;
+use crate::reply_transform::{EndChanges, ReplyTransform};
+use crate::schema_check::is_error;
 
 /// Characters of a name in the log.
 const MOST_OF_A_NAME: usize = 128;

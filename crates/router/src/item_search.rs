@@ -15,7 +15,7 @@ use weir_core::port::{Authorizer, Visibility};
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
-use super::target::{self, CallTarget};
+use crate::target::{self, CallTarget};
 
 /// The search among the lists of a catalog.
 pub(super) struct ItemSearch<'a> {

@@ -16,13 +16,13 @@ use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_wire::method::Method;
 use weir_wire::{error_code, scan};
 
-use super::answer_search::AnswerSearch;
-use super::reply_cleaning::{self, RemovedCount, ReplyCleaning};
-use super::size_check::SizeCheck;
-use super::uri_names::UriNames;
-use super::uri_renaming::UriRenaming;
-use super::{message_edits, schema_check};
+use crate::answer_search::AnswerSearch;
+use crate::reply_cleaning::{self, RemovedCount, ReplyCleaning};
+use crate::size_check::SizeCheck;
 use crate::tasks::task_naming::TaskNaming;
+use crate::uri_names::UriNames;
+use crate::uri_renaming::UriRenaming;
+use crate::{message_edits, schema_check};
 
 /// The most values of one completion (specification, server/utilities/completion).
 const MOST_VALUES: usize = 100;

@@ -13,7 +13,7 @@ use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_wire::method::Method;
 
-use super::reply_cleaning::document;
+use crate::reply_cleaning::document;
 
 /// The bound of one call's result.
 #[derive(Debug)]

@@ -33,9 +33,9 @@ use weir_wire::params::Params;
 use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 
-use super::item_search::ViewForPrincipal;
-use super::reply_transform::ReplyTransform;
+use crate::item_search::ViewForPrincipal;
 use crate::own_request::own_request;
+use crate::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
 pub use shared_polls::TaskChanges;

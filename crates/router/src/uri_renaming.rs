@@ -17,7 +17,7 @@ use weir_wire::scan::WordSearch;
 use weir_wire::splice::{PathStep, StringEdit, StringEditor};
 use weir_wire::{scan, write};
 
-use super::uri_names::UriNames;
+use crate::uri_names::UriNames;
 
 static URI: WordSearch = WordSearch::new("\"uri\"");
 

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::defaulted_members::make_defaulted_members_optional;
-use super::member_pattern::pattern_options;
-use super::mismatch::{Mismatch, SchemaVerdict, collect};
-use super::shape::SchemaShape;
-use super::unusable::UnusableSchema;
+use crate::defaulted_members::make_defaulted_members_optional;
+use crate::member_pattern::pattern_options;
+use crate::mismatch::{Mismatch, SchemaVerdict, collect};
+use crate::shape::SchemaShape;
+use crate::unusable::UnusableSchema;
 
 /// The digest of a schema's bytes.
 type SchemaDigest = [u8; 32];

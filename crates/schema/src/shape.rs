@@ -13,8 +13,8 @@ mod member_names;
 
 use serde_json::Value;
 
-use super::pattern_cost::BYTES_A_STEP;
-use super::unusable::UnusableSchema;
+use crate::pattern_cost::BYTES_A_STEP;
+use crate::unusable::UnusableSchema;
 use graph::{SchemaGraph, SchemaNode, UNIQUE_STEPS};
 
 /// Values in a schema.

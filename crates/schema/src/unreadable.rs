@@ -2,7 +2,7 @@
 
 use weir_wire::scan;
 
-use super::mismatch::Mismatch;
+use crate::mismatch::Mismatch;
 
 const NUMBER: &str = "a number is beyond the range of a double: send one that fits";
 const SURROGATE: &str = "a string has half a surrogate pair: send whole characters";

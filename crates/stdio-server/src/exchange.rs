@@ -10,10 +10,10 @@ use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, JsonLimits, Message, Method, Revision, error_code};
 
-use super::gateway_state::StdioGatewayState;
-use super::http_request::{HostSession, RequestEra};
-use super::in_flight::InFlightRequest;
-use super::response_messages::{BrokenResponse, ResponseMessages};
+use crate::gateway_state::StdioGatewayState;
+use crate::http_request::{HostSession, RequestEra};
+use crate::in_flight::InFlightRequest;
+use crate::response_messages::{BrokenResponse, ResponseMessages};
 
 /// One request, from its line to its answer's.
 pub(super) struct HostExchange {

@@ -11,10 +11,10 @@ use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
 use weir_wire::{ErrorObject, RequestId, write};
 
-use super::http_request::{HostSession, RequestMaker};
-use super::in_flight::InFlightRequests;
-use super::remote::RemoteGate;
-use super::streams::StdoutWriter;
+use crate::http_request::{HostSession, RequestMaker};
+use crate::in_flight::InFlightRequests;
+use crate::remote::RemoteGate;
+use crate::streams::StdoutWriter;
 
 /// The state of a gateway over standard input and output.
 pub(super) struct StdioGatewayState {

@@ -15,7 +15,7 @@ use weir_config::{Config, ConfigLoader, ConfigSource};
 use weir_text::{one_line, url_without_credentials};
 use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
-use super::login_keeper::LoginKeeper;
+use crate::login_keeper::LoginKeeper;
 
 /// The longest wait for the first answer of the remote server.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);

@@ -7,9 +7,9 @@ use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
 
-use super::otlp::{ExportTasks, OtlpExporters};
 use crate::held_series::HeldSeries;
 use crate::metrics::Metrics;
+use crate::otlp::{ExportTasks, OtlpExporters};
 use crate::telemetry_plan::{OtlpPlan, TelemetryPlan};
 
 /// The running telemetry.

@@ -7,8 +7,8 @@ use data_encoding::HEXLOWER;
 use weir_core::instant::unix_millis;
 use weir_core::telemetry::{Exemplar, InstrumentKind, unix_seconds};
 
-use super::metric_families::{HistogramValue, LabelValue, MetricFamily, MetricPoint, MetricValue};
-use super::metric_names::{exposed, label};
+use crate::metric_families::{HistogramValue, LabelValue, MetricFamily, MetricPoint, MetricValue};
+use crate::metric_names::{exposed, label};
 
 /// The two formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use weir_core::telemetry::LogLineRate;
 
-use super::log_queue::{LogQueue, count_dropped};
+use crate::log_queue::{LogQueue, count_dropped};
 
 /// The most kinds. Call sites are few; beyond this number upstreams share a kind.
 const MOST_KINDS: usize = 4096;

@@ -21,10 +21,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::Handle;
 use weir_text::local_time::TimeZone;
 
-use super::log_filter;
-use super::log_queue::{LineWriter, LogQueue};
-use super::log_rate::LogRateLimit;
+use crate::log_filter;
 use crate::log_plan::{LogFormat, LogPlan};
+use crate::log_queue::{LineWriter, LogQueue};
+use crate::log_rate::LogRateLimit;
 
 /// The exporter logs its own start, of no interest to operators.
 const DEFAULT: &str = "info,opentelemetry=warn";

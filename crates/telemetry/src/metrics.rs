@@ -28,9 +28,9 @@ use weir_core::telemetry::{
 };
 use weir_core::upstream::InstanceBreakerState;
 
-use super::exposition::{self, ExpositionFormat};
-use super::metric_families::{self, MetricFamily};
+use crate::exposition::{self, ExpositionFormat};
 use crate::held_series::HeldSeries;
+use crate::metric_families::{self, MetricFamily};
 use crate::resource;
 
 /// The most series of one instrument; further ones are counted together under

@@ -18,8 +18,8 @@ use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 
-use super::http_post;
-use super::side_channel::SideChannel;
+use crate::http_post;
+use crate::side_channel::SideChannel;
 
 /// The pauses between attempts to deliver an answer, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use weir_core::port::BoxFuture;
 use weir_core::reply::{Reply, ReplyEvent, ReplySource};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
-use super::http_call::HttpCallReply;
-use super::response_reader::ResponseReader;
+use crate::http_call::HttpCallReply;
+use crate::response_reader::ResponseReader;
 
 /// The head of a response: a body with messages, or the failed attempt, once it is known if the
 /// session is lost.

@@ -13,11 +13,11 @@ use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
-use super::HttpUpstream;
-use super::modern_server::ModernServer;
-use super::server_dialog::{EraProbeResult, ServerDialog};
-use super::server_era::ServerEra;
-use super::session_pool::SessionPool;
+use crate::HttpUpstream;
+use crate::modern_server::ModernServer;
+use crate::server_dialog::{EraProbeResult, ServerDialog};
+use crate::server_era::ServerEra;
+use crate::session_pool::SessionPool;
 use crate::sse::{self, SseServer};
 
 /// The most probes with a lost connection before the server is called without an answer.

@@ -24,16 +24,16 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::{IncomingMessage, Message, RequestId};
 
-use super::answer_delivery::{AnswerWatch, LostAnswer};
-use super::http_post::unreadable_failure;
-use super::lost_connection::connection_lost_failure;
-use super::message_collector::ReleaseRule;
-use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
-use super::response_reader::ResponseReader;
-use super::session_channel::UpstreamSessionUse;
-use super::side_channel::SideChannel;
-use super::standing_stream::CallRegistration;
-use super::stream_resumption::StreamResumption;
+use crate::answer_delivery::{AnswerWatch, LostAnswer};
+use crate::http_post::unreadable_failure;
+use crate::lost_connection::connection_lost_failure;
+use crate::message_collector::ReleaseRule;
+use crate::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
+use crate::response_reader::ResponseReader;
+use crate::session_channel::UpstreamSessionUse;
+use crate::side_channel::SideChannel;
+use crate::standing_stream::CallRegistration;
+use crate::stream_resumption::StreamResumption;
 
 /// A request in flight. Dropping it before its end cancels it at the server.
 pub(crate) struct PendingRequest {

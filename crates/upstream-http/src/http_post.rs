@@ -13,11 +13,11 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 
-use super::content_headers::{content_coding, media_type};
-use super::lost_connection::connection_lost_failure;
-use super::refused_response::RefusedResponse;
-use super::response_part::ResponseReadError;
-use super::response_reader::ResponseReader;
+use crate::content_headers::{content_coding, media_type};
+use crate::lost_connection::connection_lost_failure;
+use crate::refused_response::RefusedResponse;
+use crate::response_part::ResponseReadError;
+use crate::response_reader::ResponseReader;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

@@ -16,8 +16,8 @@ use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use super::session_pool::SessionPool;
-use super::session_pool::exported_sessions::ImportedSessions;
+use crate::session_pool::SessionPool;
+use crate::session_pool::exported_sessions::ImportedSessions;
 
 /// The longest wait of a call for the first session before it goes on without one.
 const SESSION_PROBE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -21,11 +21,11 @@ use weir_upstream_core::subscription_outcome;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 
-use super::http_watch::open_subscription;
-use super::modern_server::ModernServer;
-use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
-use super::stream_reader;
-use super::upstream_session::{OpenedUpstreamSession, UpstreamSession};
+use crate::http_watch::open_subscription;
+use crate::modern_server::ModernServer;
+use crate::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
+use crate::stream_reader;
+use crate::upstream_session::{OpenedUpstreamSession, UpstreamSession};
 
 /// The most subscription requests at the same time.
 const MAX_REQUESTS_AT_ONCE: usize = 8;

@@ -22,14 +22,14 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::http_post::{self, ClassifiedResponse, unreadable_failure};
-use super::http_second_era::HttpSecondEra;
-use super::modern_server::ModernServer;
-use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
-use super::response_part::ResponsePart;
-use super::response_reader::ResponseReader;
-use super::stream_reader::{self, HttpSubscription};
-use super::upstream_session::{self, OpenedUpstreamSession};
+use crate::http_post::{self, ClassifiedResponse, unreadable_failure};
+use crate::http_second_era::HttpSecondEra;
+use crate::modern_server::ModernServer;
+use crate::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
+use crate::response_part::ResponsePart;
+use crate::response_reader::ResponseReader;
+use crate::stream_reader::{self, HttpSubscription};
+use crate::upstream_session::{self, OpenedUpstreamSession};
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {

@@ -11,8 +11,8 @@ use weir_era::upstream_messages::{ResultType, RevisionDialect};
 use weir_wire::RequestId;
 use weir_wire::splitter::{ReplySplitter, SplitCaps, SplitError, SplitMessage};
 
-use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use crate::held_blocks::HeldBlocks;
+use crate::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 
 /// The largest message that is kept whole.
 const MAX_WHOLE_BYTES: usize = 64 << 10;

@@ -17,9 +17,9 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
-use super::content_headers::{content_coding, media_type};
-use super::lost_connection::connection_lost_failure;
-use super::retry_after::retry_after;
+use crate::content_headers::{content_coding, media_type};
+use crate::lost_connection::connection_lost_failure;
+use crate::retry_after::retry_after;
 
 /// The most characters of a server's explanation that are kept.
 const MAX_EXPLANATION: usize = 200;

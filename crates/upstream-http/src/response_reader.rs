@@ -17,9 +17,9 @@ use weir_http_client::HttpResponseBody;
 use weir_upstream_core::response_limits::ResponseLimits;
 use weir_wire::sse::{self, SseItem};
 
-use super::message_collector::{MessageBound, MessageCollector, ReleaseRule};
-use super::response_part::{ResponsePart, ResponseReadError};
 use crate::idle_events::IdleEvents;
+use crate::message_collector::{MessageBound, MessageCollector, ReleaseRule};
+use crate::response_part::{ResponsePart, ResponseReadError};
 
 /// The decoder of an event stream.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use weir_core::upstream::ServerDescription;
 use weir_era::upstream_messages::ProbeOutcome;
 use weir_upstream_stdio::StdioUpstream;
 
-use super::modern_server::ModernServer;
-use super::session_pool::SessionPool;
+use crate::modern_server::ModernServer;
+use crate::session_pool::SessionPool;
 
 /// The transport and era in use for a server.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::era_guess::EraGuess;
-use super::http_second_era::HttpSecondEra;
-use super::server_dialog::{EraProbeResult, ServerDialog};
-use super::session_pool::exported_sessions::ImportedSessions;
+use crate::era_guess::EraGuess;
+use crate::http_second_era::HttpSecondEra;
+use crate::server_dialog::{EraProbeResult, ServerDialog};
+use crate::session_pool::exported_sessions::ImportedSessions;
 
 /// The longest wait of a call for the probe of a server in doubt, from the beginning of the probe.
 /// After that the call is made in the known era.

@@ -19,13 +19,13 @@ use weir_upstream_core::outbox::{Outbox, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
 
-use super::answer_delivery;
-use super::content_headers::{content_coding, media_type};
-use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS};
-use super::reading_state::{ReadingPermit, ReadingTask, SessionReading};
-use super::response_reader::ResponseReader;
-use super::retry_after::retry_after;
-use super::side_channel::StreamRefusal;
+use crate::answer_delivery;
+use crate::content_headers::{content_coding, media_type};
+use crate::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS};
+use crate::reading_state::{ReadingPermit, ReadingTask, SessionReading};
+use crate::response_reader::ResponseReader;
+use crate::retry_after::retry_after;
+use crate::side_channel::StreamRefusal;
 
 /// The timeout of the request that ends a session.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(2);

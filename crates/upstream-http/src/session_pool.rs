@@ -26,9 +26,9 @@ use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use super::ended_clients::EndedClients;
-use super::standing_stream_slots::StandingStreamSlots;
-use super::upstream_session::{OpenedUpstreamSession, UpstreamSession, UpstreamSessionClient};
+use crate::ended_clients::EndedClients;
+use crate::standing_stream_slots::StandingStreamSlots;
+use crate::upstream_session::{OpenedUpstreamSession, UpstreamSession, UpstreamSessionClient};
 
 pub(crate) mod exported_sessions;
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::port::BoxFuture;
 use weir_core::upstream::ListKinds;
 
-use super::response_reader::ResponseReader;
+use crate::response_reader::ResponseReader;
 
 /// The refusal of a stream that the server is asked to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{Message, Request, RequestId, Revision};
 
-use super::session_channel::SessionChannel;
+use crate::session_channel::SessionChannel;
 
 /// The recipients of the messages of a session's standing stream.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::session_channel::SessionChannel;
+use crate::session_channel::SessionChannel;
 
 /// The sessions with such a stream. Beyond the bound the least recently used session loses its
 /// stream.

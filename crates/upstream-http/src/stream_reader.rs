@@ -18,12 +18,12 @@ use weir_wire::method::Method;
 use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 use weir_wire::{IncomingMessage, Message};
 
-use super::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
-use super::response_part::{ResponsePart, ResponseReadError};
-use super::response_reader::ResponseReader;
-use super::session_channel::SessionChannel;
-use super::side_channel::StreamRefusal;
-use super::standing_stream::StandingReader;
+use crate::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
+use crate::response_part::{ResponsePart, ResponseReadError};
+use crate::response_reader::ResponseReader;
+use crate::session_channel::SessionChannel;
+use crate::side_channel::StreamRefusal;
+use crate::standing_stream::StandingReader;
 
 /// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
 const BRIEF_STREAM: Duration = Duration::from_secs(5);

@@ -8,8 +8,8 @@ use weir_core::port::BoxFuture;
 use weir_upstream_core::retry_backoff::least_wait;
 use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 
-use super::response_reader::ResponseReader;
-use super::side_channel::{SideChannel, StreamRefusal};
+use crate::response_reader::ResponseReader;
+use crate::side_channel::{SideChannel, StreamRefusal};
 
 /// The most streams in a row without a message.
 const MAX_EMPTY_STREAMS: u32 = 20;

@@ -8,8 +8,8 @@ use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use super::http_post::SESSION_ID;
-use super::session_channel::{self, SessionChannel};
+use crate::http_post::SESSION_ID;
+use crate::session_channel::{self, SessionChannel};
 
 /// A session that the server has opened, and weir not yet: the answer may be late, or the rest of it
 /// missing or wrong, or the caller may leave. The session ends at the server when this is dropped

@@ -34,17 +34,17 @@ use weir_wire::{LogLevel, Revision};
 pub(crate) use lists::list;
 pub(crate) use session_opening::OpenedUpstreamSession;
 
-use super::early_reply::{self, HeadOutcome};
-use super::http_call::{self, HttpCallReply, PendingRequest};
-use super::http_post::{self, ClassifiedResponse};
-use super::reading_state::{ReadingPermit, ReadingPublisher};
-use super::refused_response::RefusedResponse;
-use super::response_reader::ResponseReader;
-use super::session_channel::{SessionChannel, UpstreamSessionUse};
-use super::side_channel::{SideChannel, StreamRefusal};
-use super::standing_stream::{self, RequestKind, StandingStream};
-use super::standing_stream_slots::StandingStreamSlots;
-use super::stream_reader;
+use crate::early_reply::{self, HeadOutcome};
+use crate::http_call::{self, HttpCallReply, PendingRequest};
+use crate::http_post::{self, ClassifiedResponse};
+use crate::reading_state::{ReadingPermit, ReadingPublisher};
+use crate::refused_response::RefusedResponse;
+use crate::response_reader::ResponseReader;
+use crate::session_channel::{SessionChannel, UpstreamSessionUse};
+use crate::side_channel::{SideChannel, StreamRefusal};
+use crate::standing_stream::{self, RequestKind, StandingStream};
+use crate::standing_stream_slots::StandingStreamSlots;
+use crate::stream_reader;
 
 /// The statuses with which servers refuse a session that they do not know. The specification has
 /// 404. Older servers of the Python SDK and many of the TypeScript one have 400, older ones of the

@@ -37,9 +37,9 @@ pub(crate) use child_silence::ChildSilence;
 pub use outgoing_message::OutgoingPurpose;
 pub use pending_child_request::PendingChildRequest;
 
-use super::child_relay::{ChildRelay, RelayRecipient};
-use super::child_subscriptions::ChildSubscriptions;
-use super::non_message_lines::NonMessageLines;
+use crate::child_relay::{ChildRelay, RelayRecipient};
+use crate::child_subscriptions::ChildSubscriptions;
+use crate::non_message_lines::NonMessageLines;
 
 /// The most requests that wait to be written. A further caller waits for its turn.
 const MAX_QUEUED_REQUESTS: usize = 256;

@@ -9,8 +9,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_process::keeper::ChildControlSocket;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::child_channel::ChildChannel;
-use super::value_claim::ValueClaims;
+use crate::child_channel::ChildChannel;
+use crate::value_claim::ValueClaims;
 
 /// The parts that are notified when the process has ended, for every end of its supervision.
 #[derive(Debug)]

@@ -21,13 +21,13 @@ use weir_upstream_core::settings::UpstreamProtocol;
 use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_wire::{LogLevel, Revision};
 
-use super::StdioUpstream;
-use super::child_channel::ChildChannel;
-use super::child_key::ChildKey;
-use super::child_source::ChildSource;
-use super::handshake::{ChildClients, HandshakeOutcome, run_handshake};
-use super::running_child::RunningChild;
-use super::upstream_child::UpstreamChild;
+use crate::StdioUpstream;
+use crate::child_channel::ChildChannel;
+use crate::child_key::ChildKey;
+use crate::child_source::ChildSource;
+use crate::handshake::{ChildClients, HandshakeOutcome, run_handshake};
+use crate::running_child::RunningChild;
+use crate::upstream_child::UpstreamChild;
 
 /// The time limit of the handshake with a modern child after a hand-over.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

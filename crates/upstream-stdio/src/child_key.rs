@@ -4,7 +4,7 @@ use weir_core::principal::Principal;
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, SessionKey};
 
-use super::handshake::ChildClients;
+use crate::handshake::ChildClients;
 
 /// The key of a child: two principals never share one, unless the operator allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

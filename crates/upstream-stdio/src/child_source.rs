@@ -11,8 +11,8 @@ use weir_core::{Failure, FailureKind};
 use weir_process::keeper::ChildKeeper;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::upstream_child::UpstreamChild;
 use crate::stdio_settings::StdioUpstreamSettings;
+use crate::upstream_child::UpstreamChild;
 
 /// The connector of HTTP+SSE streams to one server. A stream is served like the pipes of a process.
 pub trait SseConnector: fmt::Debug + Send + Sync {

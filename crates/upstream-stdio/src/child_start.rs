@@ -17,16 +17,16 @@ use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::settings::UpstreamProtocol;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::child_channel::ChildChannel;
-use super::child_environment;
-use super::child_eras::ChildEras;
-use super::child_fence;
-use super::child_key::ChildKey;
-use super::child_source::ChildSource;
-use super::error_tail::ErrorTail;
-use super::handshake::{ChildClients, HandshakeError, run_handshake};
-use super::running_child::RunningChild;
-use super::upstream_child::{UpstreamChild, explaining_lines};
+use crate::child_channel::ChildChannel;
+use crate::child_environment;
+use crate::child_eras::ChildEras;
+use crate::child_fence;
+use crate::child_key::ChildKey;
+use crate::child_source::ChildSource;
+use crate::error_tail::ErrorTail;
+use crate::handshake::{ChildClients, HandshakeError, run_handshake};
+use crate::running_child::RunningChild;
+use crate::upstream_child::{UpstreamChild, explaining_lines};
 
 /// The age below which the end of a child counts as a failure: the next start waits.
 const STEADY_AGE: Duration = Duration::from_secs(30);

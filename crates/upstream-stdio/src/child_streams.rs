@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::child_channel::ChildChannel;
-use super::child_fence::FencedInput;
-use super::error_tail::{ErrorLineRate, ErrorTail};
-use super::message_memory::{MessageMemory, SkippedMessage};
-use super::value_claim::ValueClaims;
+use crate::child_channel::ChildChannel;
+use crate::child_fence::FencedInput;
+use crate::error_tail::{ErrorLineRate, ErrorTail};
+use crate::message_memory::{MessageMemory, SkippedMessage};
+use crate::value_claim::ValueClaims;
 
 /// The bytes of a child's output that are read at once.
 pub(super) const READ_SIZE: usize = 16 << 10;

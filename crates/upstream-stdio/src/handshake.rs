@@ -15,8 +15,8 @@ use weir_upstream_core::settings::UpstreamProtocol;
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
-use super::child_channel::{ChildChannel, RequestPurpose};
 use crate::child_channel::child_request::ChildRequest;
+use crate::child_channel::{ChildChannel, RequestPurpose};
 
 /// The wait for an answer to the probe before `initialize` is sent as well. Legacy servers may not
 /// answer an unknown method, and slow starters answer late.

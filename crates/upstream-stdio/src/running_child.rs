@@ -10,11 +10,11 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::session_log_level::SessionLogLevel;
 
-use super::asking_turn::AskingTurn;
-use super::child_channel::RequestPurpose;
-use super::handshake::{ChildClients, HandshakeOutcome};
-use super::upstream_child::UpstreamChild;
+use crate::asking_turn::AskingTurn;
+use crate::child_channel::RequestPurpose;
 use crate::child_channel::child_request::ChildRequest;
+use crate::handshake::{ChildClients, HandshakeOutcome};
+use crate::upstream_child::UpstreamChild;
 
 /// A child that is ready for calls.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_wire::method::Method;
 
-use super::running_child::RunningChild;
-use super::stdio_call;
-use super::stdio_watch::StdioWatch;
+use crate::running_child::RunningChild;
+use crate::stdio_call;
+use crate::stdio_watch::StdioWatch;
 
 impl RunningChild {
     /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications

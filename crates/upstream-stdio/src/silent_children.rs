@@ -11,10 +11,10 @@ use weir_upstream_core::settings::FAILURES_TO_OPEN;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 
-use super::StdioUpstream;
-use super::child_source::ChildSource;
-use super::running_child::RunningChild;
-use super::stdio_call;
+use crate::StdioUpstream;
+use crate::child_source::ChildSource;
+use crate::running_child::RunningChild;
+use crate::stdio_call;
 
 /// The time between two looks at the calls of a child that is replaced.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -22,10 +22,10 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
-use super::asking_turn::AskingPermit;
-use super::child_channel::RequestPurpose;
-use super::running_child::{LegacyChild, RunningChild};
+use crate::asking_turn::AskingPermit;
+use crate::child_channel::RequestPurpose;
 use crate::child_channel::child_request::ChildRequest;
+use crate::running_child::{LegacyChild, RunningChild};
 
 /// Makes a call.
 pub(crate) async fn call(

@@ -18,11 +18,11 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::child_subscriptions::SubscriptionHolder;
-use super::running_child::RunningChild;
-use super::stdio_call;
-use super::stdio_watch::subscribe;
 use crate::child_channel::child_request::ChildRequest;
+use crate::child_subscriptions::SubscriptionHolder;
+use crate::running_child::RunningChild;
+use crate::stdio_call;
+use crate::stdio_watch::subscribe;
 
 /// The most subscription requests at the same time.
 const MAX_REQUESTS_AT_ONCE: usize = 8;

@@ -14,11 +14,11 @@ use weir_upstream_core::list_subscription::ListSubscription;
 use weir_upstream_core::subscription_outcome::{self, SubscriptionAnswer, SubscriptionMessage};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::child_channel::RequestPurpose;
-use super::child_start::ChildStarter;
-use super::running_child::RunningChild;
-use super::stdio_call;
+use crate::child_channel::RequestPurpose;
 use crate::child_channel::child_request::ChildRequest;
+use crate::child_start::ChildStarter;
+use crate::running_child::RunningChild;
+use crate::stdio_call;
 
 /// A watch on a stdio server.
 pub(crate) struct StdioWatch {

@@ -19,16 +19,16 @@ use weir_process::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild
 use weir_upstream_core::lease_fence::FencePass;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::child_channel::ChildChannel;
-use super::child_end::{ChildEndNotifier, supervise};
-use super::child_environment;
-use super::child_fence::{self, FencedInput};
-use super::child_streams::{
+use crate::child_channel::ChildChannel;
+use crate::child_end::{ChildEndNotifier, supervise};
+use crate::child_environment;
+use crate::child_fence::{self, FencedInput};
+use crate::child_streams::{
     READ_SIZE, ReadOutcome, log_error_stream, read_messages, write_messages,
 };
-use super::error_tail::ErrorTail;
-use super::value_claim::{ValueClaim, ValueClaims, claim_pair};
+use crate::error_tail::ErrorTail;
 use crate::stdio_settings::StdioUpstreamSettings;
+use crate::value_claim::{ValueClaim, ValueClaims, claim_pair};
 
 /// A running child.
 #[derive(Debug)]

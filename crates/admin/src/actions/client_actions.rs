@@ -10,13 +10,13 @@ use axum::response::Response;
 use serde::Deserialize;
 use weir_config_file::raw::Time;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::operator_auth::Operator;
-use super::super::overrides::{OverrideTarget, words};
-use super::super::state::AdminState;
-use super::super::views::client_views::session_of;
-use super::ActionResponse;
-use super::request::{self, ActionRequest};
+use crate::actions::ActionResponse;
+use crate::actions::request::{self, ActionRequest};
+use crate::admin_error::{AdminError, json};
+use crate::operator_auth::Operator;
+use crate::overrides::{OverrideTarget, words};
+use crate::state::AdminState;
+use crate::views::client_views::session_of;
 
 /// The most bytes of the name of an issuer or subject.
 const LONGEST: usize = 1024;

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 use weir_config_file::raw::Time;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::operator_auth::Operator;
-use super::super::overrides::{OverrideTarget, words};
-use super::super::state::{AdminState, ReloadRequest};
-use super::ActionResponse;
-use super::request::{self, ActionRequest};
+use crate::actions::ActionResponse;
+use crate::actions::request::{self, ActionRequest};
+use crate::admin_error::{AdminError, json};
+use crate::operator_auth::Operator;
+use crate::overrides::{OverrideTarget, words};
+use crate::state::{AdminState, ReloadRequest};
 use crate::strictness::Strictness;
 
 /// The time that a reload request waits for its result. Reading a config takes milliseconds; the

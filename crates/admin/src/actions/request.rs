@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use weir_config_file::raw::Time;
 
-use super::super::admin_error::AdminError;
+use crate::admin_error::AdminError;
 
 /// The most bytes of a body.
 const LONGEST: usize = 16 << 10;

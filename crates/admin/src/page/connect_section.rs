@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use weir_client_configs::mcp_clients::client_entry::EntryCredential;
 use weir_client_configs::mcp_clients::client_sections::client_sections;
 
-use super::super::state::AdminState;
-use super::page_text::text;
+use crate::page::page_text::text;
+use crate::state::AdminState;
 
 /// Returns the URL of an endpoint.
 pub(super) fn url(state: &AdminState, path: &str) -> String {

@@ -7,24 +7,22 @@ use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 use weir_text::count;
 
-use super::super::state::AdminState;
-use super::super::views::MAX_LIMIT;
-use super::super::views::catalog_views;
-use super::super::views::client_views::ClientView;
-use super::super::views::config_view::{
-    ActiveOverrideView, AppliedConfigView, EndpointView, IssuerView,
-};
-use super::super::views::limit_views::{ExhaustedLimitView, LimitsView};
-use super::super::views::replica_views::ReplicasView;
-use super::super::views::upstream_views::UpstreamView;
-use super::connect_section;
-use super::page_parts::{
+use crate::page::connect_section;
+use crate::page::page_parts::{
     OLDEST, badge, calls_section, cut_note, era, format_millis, link, list_words, operator,
     section, tiles, waiting_section,
 };
-use super::page_query::PageQuery;
-use super::page_text::{clock, facts, lines, relative_time, table, text};
-use super::replicas_section::{add_replica_problems, replicas_section};
+use crate::page::page_query::PageQuery;
+use crate::page::page_text::{clock, facts, lines, relative_time, table, text};
+use crate::page::replicas_section::{add_replica_problems, replicas_section};
+use crate::state::AdminState;
+use crate::views::MAX_LIMIT;
+use crate::views::catalog_views;
+use crate::views::client_views::ClientView;
+use crate::views::config_view::{ActiveOverrideView, AppliedConfigView, EndpointView, IssuerView};
+use crate::views::limit_views::{ExhaustedLimitView, LimitsView};
+use crate::views::replica_views::ReplicasView;
+use crate::views::upstream_views::UpstreamView;
 
 /// The most limits that are shown.
 const REFUSALS: usize = 20;

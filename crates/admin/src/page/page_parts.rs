@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use maud::{Markup, Render as _, html};
 use weir_catalog::ListState;
 
-use super::super::state::AdminState;
-use super::super::views::MAX_LIMIT;
-use super::super::views::call_views::{CallView, ParkedCallView};
-use super::super::views::upstream_views::{UpstreamListsView, UpstreamView};
-use super::page_text::{relative_time, table, text};
+use crate::page::page_text::{relative_time, table, text};
+use crate::state::AdminState;
+use crate::views::MAX_LIMIT;
+use crate::views::call_views::{CallView, ParkedCallView};
+use crate::views::upstream_views::{UpstreamListsView, UpstreamView};
 
 /// The name of a local operator, without a token.
 const LOCAL: &str = "local";

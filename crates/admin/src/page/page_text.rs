@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use weir_core::instant::rfc3339;
 use weir_core::log_text::sanitize_text;
 
-use super::super::views::Rfc3339Time;
+use crate::views::Rfc3339Time;
 
 /// The most characters of a text on a page.
 const LONGEST: usize = 500;

@@ -3,9 +3,9 @@
 use maud::{Markup, Render as _, html};
 use weir_text::count;
 
-use super::super::views::replica_views::{ReplicaView, ReplicasView, StoreStatusView};
-use super::page_parts::{format_millis, section};
-use super::page_text::{duration, facts, table, text};
+use crate::page::page_parts::{format_millis, section};
+use crate::page::page_text::{duration, facts, table, text};
+use crate::views::replica_views::{ReplicaView, ReplicasView, StoreStatusView};
 
 /// Returns the replicas and the state of their store; an empty text if the store is not shared.
 pub(super) fn replicas_section(replicas: &ReplicasView) -> Markup {

@@ -7,16 +7,16 @@ use url::form_urlencoded;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
-use super::super::state::AdminState;
-use super::super::views::MAX_LIMIT;
-use super::super::views::upstream_views::{
-    OverrideView, UpstreamCallsView, UpstreamUrlView, UpstreamView,
-};
-use super::page_parts::{
+use crate::page::page_parts::{
     badge, calls_section, cut_note, era, format_millis, list_words, operator, section, tiles,
     waiting_section,
 };
-use super::page_text::{facts, lines, relative_time, table, text};
+use crate::page::page_text::{facts, lines, relative_time, table, text};
+use crate::state::AdminState;
+use crate::views::MAX_LIMIT;
+use crate::views::upstream_views::{
+    OverrideView, UpstreamCallsView, UpstreamUrlView, UpstreamView,
+};
 
 /// The most running calls that are shown: the oldest.
 const CALLS: usize = 50;

@@ -10,9 +10,9 @@ use serde::Serialize;
 use weir_core::{ParkedCall, Principal};
 use weir_router::live_calls::LiveCall;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::state::AdminState;
-use super::{AdminQuery, Rfc3339Time, millis};
+use crate::admin_error::{AdminError, json};
+use crate::state::AdminState;
+use crate::views::{AdminQuery, Rfc3339Time, millis};
 
 #[derive(Serialize)]
 struct CallsView {

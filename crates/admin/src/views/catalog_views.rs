@@ -16,9 +16,9 @@ use weir_core::names::EndpointId;
 use weir_core::upstream::ListKind;
 use weir_schema::CheckMode;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::state::AdminState;
-use super::{AdminQuery, Rfc3339Time};
+use crate::admin_error::{AdminError, json};
+use crate::state::AdminState;
+use crate::views::{AdminQuery, Rfc3339Time};
 
 /// The bytes of JSON that count as one token. Tokenizers differ: for tool definitions in English a
 /// token has 3.5 to 4.5 bytes.

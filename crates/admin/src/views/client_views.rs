@@ -12,11 +12,11 @@ use weir_core::SessionKey;
 use weir_core::principal::Subject;
 use weir_front::{ClientSeen, SessionSeen, StreamSeen};
 
-use super::super::admin_error::{AdminError, json};
-use super::super::state::AdminState;
-use super::call_views::PrincipalView;
-use super::upstream_views::SoftwareView;
-use super::{AdminQuery, Rfc3339Time, millis};
+use crate::admin_error::{AdminError, json};
+use crate::state::AdminState;
+use crate::views::call_views::PrincipalView;
+use crate::views::upstream_views::SoftwareView;
+use crate::views::{AdminQuery, Rfc3339Time, millis};
 
 #[derive(Serialize)]
 struct SessionsView {

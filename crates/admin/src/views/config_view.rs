@@ -12,11 +12,11 @@ use weir_config::{Config, TeamFile};
 use weir_core::endpoint::EndpointMode;
 use weir_policy::IssuerStatus;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::config_history::ConfigHistoryState;
-use super::super::state::AdminState;
-use super::upstream_views::OverrideView;
-use super::{AdminQuery, Rfc3339Time, millis};
+use crate::admin_error::{AdminError, json};
+use crate::config_history::ConfigHistoryState;
+use crate::state::AdminState;
+use crate::views::upstream_views::OverrideView;
+use crate::views::{AdminQuery, Rfc3339Time, millis};
 
 /// The applied config, its history, and the operators' changes since.
 #[derive(Serialize)]

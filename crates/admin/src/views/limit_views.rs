@@ -10,10 +10,10 @@ use data_encoding::HEXLOWER;
 use serde::Serialize;
 use weir_policy::limit::{ExhaustedBudget, LimitOwner, SlotUsage};
 
-use super::super::admin_error::{AdminError, json};
-use super::super::state::AdminState;
-use super::call_views::PrincipalView;
-use super::{AdminQuery, millis};
+use crate::admin_error::{AdminError, json};
+use crate::state::AdminState;
+use crate::views::call_views::PrincipalView;
+use crate::views::{AdminQuery, millis};
 
 /// The state of the limits.
 #[derive(Serialize)]

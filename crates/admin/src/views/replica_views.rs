@@ -9,10 +9,10 @@ use axum::response::Response;
 use serde::Serialize;
 use weir_core::port::{ReplicaId, ReplicaSeen};
 
-use super::super::admin_error::{AdminError, json};
-use super::super::replica_overview::SharedStoreState;
-use super::super::state::AdminState;
-use super::{AdminQuery, millis};
+use crate::admin_error::{AdminError, json};
+use crate::replica_overview::SharedStoreState;
+use crate::state::AdminState;
+use crate::views::{AdminQuery, millis};
 
 /// The replicas and their store.
 #[derive(Serialize)]

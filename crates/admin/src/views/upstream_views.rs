@@ -15,10 +15,10 @@ use weir_core::upstream::{InstanceHealth, UpstreamOwner};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol};
 use weir_wire::Revision;
 
-use super::super::admin_error::{AdminError, json};
-use super::super::overrides::{OperatorOverride, OverrideTarget};
-use super::super::state::AdminState;
-use super::{AdminQuery, Rfc3339Time, millis, without_secrets};
+use crate::admin_error::{AdminError, json};
+use crate::overrides::{OperatorOverride, OverrideTarget};
+use crate::state::AdminState;
+use crate::views::{AdminQuery, Rfc3339Time, millis, without_secrets};
 
 /// An upstream.
 #[derive(Serialize)]

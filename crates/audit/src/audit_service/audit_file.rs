@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::audit_service::file_tail::AuditFileTail;
 use crate::record::AuditKey;
-
-use super::file_tail::AuditFileTail;
 
 /// An open file of records.
 #[derive(Debug)]

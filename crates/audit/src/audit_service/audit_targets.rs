@@ -7,13 +7,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_upstream::UpstreamFactory;
 
-use super::audit_file::AuditFile;
-use super::audit_thread::AuditThread;
-use super::file_tail::AuditFileTail;
-use super::otlp_export::AuditExporter;
-use super::outlets::{self, AuditOutlets};
-use super::writer::OpenedAuditFile;
 use crate::audit_plan::{AuditFilePlan, AuditPlan};
+use crate::audit_service::audit_file::AuditFile;
+use crate::audit_service::audit_thread::AuditThread;
+use crate::audit_service::file_tail::AuditFileTail;
+use crate::audit_service::otlp_export::AuditExporter;
+use crate::audit_service::outlets::{self, AuditOutlets};
+use crate::audit_service::writer::OpenedAuditFile;
 
 /// The suffix of the file of refusals, after the path of the file of calls.
 const REFUSALS: &str = ".refusals";

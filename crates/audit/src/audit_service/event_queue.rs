@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::copy_backlog::dropped;
-use super::event_places::EventPlaces;
+use crate::audit_service::copy_backlog::dropped;
+use crate::audit_service::event_places::EventPlaces;
 use crate::record::{AuditEvent, EventKeeper, RecordNotKept};
 use weir_core::instant::millis;
 use weir_core::telemetry::instruments;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::port::{DocumentPoster, PostEncoding, fill_batch};
 use weir_core::telemetry::process_resource;
 
-use super::copy_backlog::{BACKLOG, dropped};
+use crate::audit_service::copy_backlog::{BACKLOG, dropped};
 
 /// The most records of one request.
 const BATCH: usize = 512;

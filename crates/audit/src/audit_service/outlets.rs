@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::audit_service::audit_file::AuditFile;
+use crate::audit_service::audit_thread::AuditThread;
+use crate::audit_service::copy_backlog::{BACKLOG, dropped};
+use crate::audit_service::otlp_export::AuditExporter;
 use crate::record::SealedRecord;
-
-use super::audit_file::AuditFile;
-use super::audit_thread::AuditThread;
-use super::copy_backlog::{BACKLOG, dropped};
-use super::otlp_export::AuditExporter;
 
 /// The sinks of copies, beside the file.
 #[derive(Clone, Debug, Default)]

@@ -9,13 +9,15 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 
-use super::audit_targets::{AuditCopies, AuditFiles, AuditTargets, REFUSALS_QUEUE, refusals_plan};
-use super::audit_thread::AuditThread;
-use super::event_queue::{AuditEventQueue, AuditWriterMessage};
-use super::writer::{
+use crate::audit_plan::AuditPlan;
+use crate::audit_service::audit_targets::{
+    AuditCopies, AuditFiles, AuditTargets, REFUSALS_QUEUE, refusals_plan,
+};
+use crate::audit_service::audit_thread::AuditThread;
+use crate::audit_service::event_queue::{AuditEventQueue, AuditWriterMessage};
+use crate::audit_service::writer::{
     ChainOrigin, ChainRole, RecordWriter, WriterChange, WriterOrders, WriterSettings,
 };
-use crate::audit_plan::AuditPlan;
 use crate::record::{AuditRecorder, ChainHead, RefusalCounter};
 
 /// The time that the end of the process waits for a disk.

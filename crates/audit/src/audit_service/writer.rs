@@ -18,12 +18,12 @@ use tokio::sync::oneshot;
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
 
-use super::audit_file::AuditFile;
-use super::event_queue::{AuditEventQueue, AuditWriterMessage};
-use super::file_tail::AuditFileTail;
-use super::outlets::AuditOutlets;
-use super::rotation;
 use crate::audit_plan::AuditPlan;
+use crate::audit_service::audit_file::AuditFile;
+use crate::audit_service::event_queue::{AuditEventQueue, AuditWriterMessage};
+use crate::audit_service::file_tail::AuditFileTail;
+use crate::audit_service::outlets::AuditOutlets;
+use crate::audit_service::rotation;
 use left_path::LeftPath;
 
 /// The time that the writer waits after the first event for others, so that a busy weir wakes it

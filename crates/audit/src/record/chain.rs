@@ -10,10 +10,10 @@ use std::time::SystemTime;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use super::audit_key::AuditKey;
-use super::chain_head::ChainHead;
-use super::event::AuditEvent;
-use super::record_object::RecordObject;
+use crate::record::audit_key::AuditKey;
+use crate::record::chain_head::ChainHead;
+use crate::record::event::AuditEvent;
+use crate::record::record_object::RecordObject;
 
 /// The text before the hash, and the length of a line's last member with it.
 pub(super) const HASH: &str = ",\"hash\":\"";

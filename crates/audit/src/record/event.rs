@@ -15,11 +15,11 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{CallPermission, ContentChanges};
 use weir_core::{CallOutcome, Principal};
 
-use super::chain_head::ChainHead;
-use super::record_object::RecordObject;
-use super::recorded_arguments::{ArgumentRecording, RecordedArguments};
-use super::recorded_principal::write_principal;
-use super::refusal_count::RefusalCount;
+use crate::record::chain_head::ChainHead;
+use crate::record::record_object::RecordObject;
+use crate::record::recorded_arguments::{ArgumentRecording, RecordedArguments};
+use crate::record::recorded_principal::write_principal;
+use crate::record::refusal_count::RefusalCount;
 
 /// The name of the action of an operator that logs in.
 pub(super) const LOGIN: &str = "login";

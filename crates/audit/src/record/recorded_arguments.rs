@@ -5,8 +5,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use weir_core::case_folding;
 
-use super::canonical::{digest, members, write_items};
-use super::record_object::{RecordObject, push_text};
+use crate::record::canonical::{digest, members, write_items};
+use crate::record::record_object::{RecordObject, push_text};
 
 /// The most bytes of arguments in clear text; larger ones are not shown at all.
 const MOST_SHOWN: usize = 4096;

@@ -2,7 +2,7 @@
 
 use weir_core::Principal;
 
-use super::record_object::RecordObject;
+use crate::record::record_object::RecordObject;
 
 /// Writes the principal, its actor and its client. The anonymous principal has no members.
 pub(super) fn write_principal(principal: &Principal, record: &mut RecordObject<'_>) {

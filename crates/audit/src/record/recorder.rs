@@ -13,10 +13,12 @@ use weir_core::port::{
     SenderRejection,
 };
 
-use super::event::{AdmissionEvent, AuditEvent, AuditedEnding, CallEvent, EventContent, LOGIN};
-use super::recorded_admissions::{AdmissionKey, RecordedAdmissions};
-use super::recorded_arguments::{ArgumentRecording, RecordedArguments};
-use super::refusal_counter::RefusalCounter;
+use crate::record::event::{
+    AdmissionEvent, AuditEvent, AuditedEnding, CallEvent, EventContent, LOGIN,
+};
+use crate::record::recorded_admissions::{AdmissionKey, RecordedAdmissions};
+use crate::record::recorded_arguments::{ArgumentRecording, RecordedArguments};
+use crate::record::refusal_counter::RefusalCounter;
 
 /// Arguments up to this many bytes wait for their record unchanged, so that their digest costs the
 /// request no time. It bounds the memory of a full queue.

@@ -7,8 +7,8 @@ use weir_core::instant::rfc3339;
 use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 
-use super::record_object::RecordObject;
-use super::recorded_principal::write_principal;
+use crate::record::record_object::RecordObject;
+use crate::record::recorded_principal::write_principal;
 
 /// Refusals of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 use weir_core::port::Clock;
 
-use super::event::{AuditEvent, AuditLifecycle, EventContent};
-use super::refusal_count::{RefusalCount, RefusalGroup, RefusalTally};
+use crate::record::event::{AuditEvent, AuditLifecycle, EventContent};
+use crate::record::refusal_count::{RefusalCount, RefusalGroup, RefusalTally};
 
 /// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by
 /// its reason.

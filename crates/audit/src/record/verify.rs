@@ -13,9 +13,9 @@ use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::audit_key::AuditKey;
-use super::chain::{HASH, HASH_MEMBER_LEN, hash};
-use super::chain_head::ChainHead;
+use crate::record::audit_key::AuditKey;
+use crate::record::chain::{HASH, HASH_MEMBER_LEN, hash};
+use crate::record::chain_head::ChainHead;
 
 /// More unreadable bytes than a sudden end can leave.
 const MOST_TORN: u64 = 64 << 20;

@@ -14,11 +14,11 @@ use weir_core::port::jittered;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 
-use super::ListWatcher;
 use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_feed::{ListFeed, ListSnapshot};
 use crate::list_state::ListState;
+use crate::list_watcher::ListWatcher;
 use crate::view::Freshness;
 use crate::walk::{WalkResult, walk};
 use weir_items::{

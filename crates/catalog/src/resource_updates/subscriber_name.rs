@@ -9,8 +9,8 @@ use weir_core::names::exposed_uri;
 use weir_core::port::Visibility;
 use weir_core::upstream::ListKind;
 
-use super::subscription_table::ResourceSubscriber;
 use crate::catalog::Catalog;
+use crate::resource_updates::subscription_table::ResourceSubscriber;
 
 impl Catalog {
     /// The subscriber's name for an updated resource, if it may be notified.

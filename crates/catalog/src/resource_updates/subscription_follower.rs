@@ -9,9 +9,11 @@ use weir_core::port::Backoff;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ResourceUpdate, ResourceUpdates};
 
-use super::subscription_table::{ResourceSubscriber, SubscriptionTable, SubscriptionTables};
 use crate::catalog::Catalog;
 use crate::context::CatalogContext;
+use crate::resource_updates::subscription_table::{
+    ResourceSubscriber, SubscriptionTable, SubscriptionTables,
+};
 
 /// Follows until the table has no subscribers, or the catalog is gone.
 pub(super) async fn run(

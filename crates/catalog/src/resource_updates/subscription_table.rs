@@ -16,7 +16,7 @@ use weir_core::resource_uri::containing_uris;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::RefusedSubscriptions;
 
-use super::update_inbox::UpdateInbox;
+use crate::resource_updates::update_inbox::UpdateInbox;
 
 /// A client's subscription to one resource.
 #[derive(Clone, Debug)]

@@ -14,9 +14,9 @@ use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::ListKinds;
 use weir_items::WalkPace;
 
-use super::SessionLists;
-use super::client_index::ClientIndex;
-use super::session_subscriptions::SessionSubscriptions;
+use crate::session_lists::SessionLists;
+use crate::session_lists::client_index::ClientIndex;
+use crate::session_lists::session_subscriptions::SessionSubscriptions;
 
 /// The most bytes of all differences together.
 const MOST_BYTES: usize = 64 << 20;

@@ -19,13 +19,13 @@ use weir_core::port::Visibility;
 use weir_core::principal::Principal;
 use weir_core::upstream::{ListKind, ListKinds};
 
-use super::WalkCause;
-use super::session_subscriptions::SessionSubscription;
-use super::session_walk::ServedSession;
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::list_entry::ListEntry;
 use crate::resource_updates::subscription_table::ResourceSubscriber;
+use crate::session_lists::WalkCause;
+use crate::session_lists::session_subscriptions::SessionSubscription;
+use crate::session_lists::session_walk::ServedSession;
 use crate::view::{Freshness, NameIndex, View};
 use weir_items::ListDifference;
 

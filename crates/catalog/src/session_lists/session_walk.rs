@@ -13,10 +13,10 @@ use weir_core::server_item::ServerItem;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ListKind;
 
-use super::{SessionLists, WalkCause};
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
+use crate::session_lists::{SessionLists, WalkCause};
 use crate::walk::walk;
 use weir_items::ListDifference;
 

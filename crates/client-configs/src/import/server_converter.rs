@@ -12,11 +12,11 @@ use weir_config_file::foreign::found_servers::FoundServer;
 use weir_config_file::foreign::inputs::InputVariable;
 use weir_config_file::upstream_slug::upstream_slug;
 
-use super::ClientFile;
-use super::credentials::{
+use crate::import::ClientFile;
+use crate::import::credentials::{
     RequiredVariable, argument_credential, is_secret_default, split_credential, url_credentials,
 };
-use super::server_summary::summary;
+use crate::import::server_summary::summary;
 use crate::import::upstream_entry::UpstreamEntry;
 
 /// The longest id of an upstream.

@@ -2,7 +2,7 @@
 
 use weir_config_file::foreign::found_servers::FoundServer;
 
-use super::credentials::{masked_command, masked_url};
+use crate::import::credentials::{masked_command, masked_url};
 
 /// Returns the transport and address of a server in one line, without credentials.
 pub(crate) fn summary(server: &FoundServer) -> String {

@@ -4,7 +4,7 @@
 use jsonc_parser::cst::CstInputValue;
 use serde_json::Value as Json;
 
-use super::McpClient;
+use crate::mcp_clients::McpClient;
 
 /// The environment variable that weir's commands read a token from.
 pub const TOKEN_VARIABLE: &str = "WEIR_TOKEN";

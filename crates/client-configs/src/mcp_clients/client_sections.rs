@@ -5,8 +5,8 @@ use data_encoding::BASE64;
 use maud::{Markup, html};
 use sha2::{Digest as _, Sha256};
 
-use super::client_entry::{EndpointConnection, EntryCredential};
-use super::{ClientFolders, McpClient};
+use crate::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
+use crate::mcp_clients::{ClientFolders, McpClient};
 
 /// Returns the `Content-Security-Policy` of a page that has this one style and loads no resources.
 pub fn style_policy(style: &str) -> String {

@@ -6,8 +6,8 @@ use serde_json::{Map, Value as Json};
 use weir_config_file::edit::json_tree;
 use weir_config_file::json::options as json_options;
 
-use super::client_entry::{EndpointConnection, EntryValue};
-use super::{ClientFormat, McpClient};
+use crate::mcp_clients::client_entry::{EndpointConnection, EntryValue};
+use crate::mcp_clients::{ClientFormat, McpClient};
 
 /// The result of inserting a server into a client's file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use weir_text::{count, one_line, plain};
 
-use super::admin_request::AdminCommand;
+use crate::admin_command::admin_request::AdminCommand;
 
 /// The columns of a table: their heads, and the JSON pointers of their values in a row.
 type TableColumns = [(&'static str, &'static str)];

@@ -10,7 +10,7 @@ use weir_client_configs::mcp_clients::line_diff::{ChangedLine, changed_lines};
 use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
 use weir_text::one_line;
 
-use super::super::table::truncate;
+use crate::table::truncate;
 
 /// The longest line of a diff in characters. A file without line ends has all of its content in one
 /// line.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::machine_finding::{FindingGrade, MachineFinding, finding};
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// A certificate that ends within this time is to be renewed: programs that renew by themselves do
 /// it earlier.

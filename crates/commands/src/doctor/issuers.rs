@@ -8,7 +8,7 @@ use weir_policy::{VerifierPorts, count_issuer_keys};
 use weir_system::{SystemClock, SystemRandom};
 use weir_text::count;
 
-use super::machine_finding::{FindingGrade, MachineFinding, finding};
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// Fetches the keys of all issuers concurrently. Issuers that are asked about each token are left
 /// out: only a token can tell whether they answer.

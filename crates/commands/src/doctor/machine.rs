@@ -12,8 +12,8 @@ use tokio::process::Command;
 use weir_config::Config;
 use weir_upstream::TransportSettings;
 
-use super::certificate;
-use super::machine_finding::{FindingGrade, MachineFinding, finding};
+use crate::doctor::certificate;
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
 const OTHER_DESCRIPTORS: u64 = 1024;

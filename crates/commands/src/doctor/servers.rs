@@ -15,8 +15,8 @@ use weir_policy::settings::{KeySource, TokenValidation};
 use weir_text::count;
 use weir_upstream::{CaFile, ProxiedConnector, TokenAuthority, TransportSettings};
 
-use super::certificate;
-use super::machine_finding::{FindingGrade, MachineFinding, finding};
+use crate::doctor::certificate;
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// The time limit for one server.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use weir_config::{Config, StorePlan};
 use weir_redis_store::examine_server;
 
-use super::machine_finding::{FindingGrade, MachineFinding, finding};
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// Connects to the store of the config, if replicas share one. The first finding is its reachability,
 /// further ones are settings that may lose sessions.

@@ -33,11 +33,11 @@ use weir_system::{SystemClock, SystemRandom};
 use weir_telemetry::Metrics;
 use weir_upstream::{ClientImplementation, UpstreamFactory};
 
-use super::applied_config::{BuiltUpstream, topology};
-use super::errors::StartError;
-use super::replica_links::{ReplicaBase, ReplicaLinks};
-use super::shared_keys::sealer_keys;
 use crate::clients::Clients;
+use crate::weir::applied_config::{BuiltUpstream, topology};
+use crate::weir::errors::StartError;
+use crate::weir::replica_links::{ReplicaBase, ReplicaLinks};
+use crate::weir::shared_keys::sealer_keys;
 
 /// The shared base of all components: clock, randomness, keys, and the upstream factory.
 pub(super) struct ComponentBase {

@@ -8,7 +8,7 @@ use weir_audit::AuditError;
 use weir_config::{Protection, Weakening};
 use weir_text::count;
 
-use super::exposure::Exposure;
+use crate::weir::exposure::Exposure;
 
 /// The reason why weir did not start.
 #[derive(Debug, thiserror::Error)]

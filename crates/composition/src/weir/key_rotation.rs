@@ -10,10 +10,10 @@ use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_front::Front;
 use weir_store::TaskCaps;
 
-use super::applied_config::keys_need_restart;
-use super::components::Components;
-use super::errors::ReloadError;
-use super::shared_keys::{cluster_tls, sealer_keys};
+use crate::weir::applied_config::keys_need_restart;
+use crate::weir::components::Components;
+use crate::weir::errors::ReloadError;
+use crate::weir::shared_keys::{cluster_tls, sealer_keys};
 
 /// New keys that may replace those in force.
 pub(super) struct NewKeys<'a> {

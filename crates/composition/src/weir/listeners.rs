@@ -16,11 +16,11 @@ use weir_front::{BindError, Front};
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
 
-use super::components::Components;
-use super::errors::{StartError, front_reason, reason};
-use super::exposure;
-use super::replica_links::ReplicaLinks;
 use crate::front_settings;
+use crate::weir::components::Components;
+use crate::weir::errors::{StartError, front_reason, reason};
+use crate::weir::exposure;
+use crate::weir::replica_links::ReplicaLinks;
 
 /// The time between two looks at the calls that still run.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(50);

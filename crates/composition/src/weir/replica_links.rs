@@ -27,8 +27,8 @@ use weir_redis_store::{
 use weir_singleton::{SingletonPorts, Singletons};
 use weir_store::MemoryBus;
 
-use super::errors::{StartError, front_reason, reason};
-use super::shared_keys::cluster_tls;
+use crate::weir::errors::{StartError, front_reason, reason};
+use crate::weir::shared_keys::cluster_tls;
 
 /// The config digest of a config that does not come from files.
 const NO_DIGEST: &str = "none";

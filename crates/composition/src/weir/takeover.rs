@@ -13,9 +13,9 @@ use weir_handover::{
     HandoverResources, HandoverState, MovableState, ProcessStreams, RunningGateway, Successor,
 };
 
-use super::Weir;
-use super::components::{ProcessForwarders, Stores};
-use super::replica_links::ReplicaLinks;
+use crate::weir::Weir;
+use crate::weir::components::{ProcessForwarders, Stores};
+use crate::weir::replica_links::ReplicaLinks;
 
 impl RunningGateway for Weir {
     fn handover_resources(&self) -> std::io::Result<HandoverResources> {

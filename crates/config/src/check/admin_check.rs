@@ -8,9 +8,9 @@ use weir_config_file::config_secret::ConfigSecret;
 use weir_config_file::local_host::is_local;
 use weir_config_file::raw::{OrOff, RawAdmin, RawAdminToken, RawMetricsAccess};
 
-use super::auth_check::api_keys::{checked_digest, checked_expiry, warn_expired};
-use super::listen_check;
 use crate::admin_plan::{AdminPlan, OperatorKey};
+use crate::check::auth_check::api_keys::{checked_digest, checked_expiry, warn_expired};
+use crate::check::listen_check;
 
 /// The default address, beside the clients' port. It is on loopback, because every caller that
 /// reaches it may read all state and change much.

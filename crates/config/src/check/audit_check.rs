@@ -12,7 +12,7 @@ use weir_config_file::raw::{
 };
 use weir_upstream::HttpUpstreamSettings;
 
-use super::{sealing_keys_check, upstreams_check};
+use crate::check::{sealing_keys_check, upstreams_check};
 
 /// The default of `sync`: the most recent records that a power failure may lose.
 const DEFAULT_SYNC: Duration = Duration::from_millis(100);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use weir_front::settings::ResourceMetadata;
 use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings};
 
-use super::super::checked_config::implied_base;
-use super::toolsets_check::{is_scope, no_scope};
+use crate::check::toolsets_check::{is_scope, no_scope};
+use crate::checked_config::implied_base;
 use shared_texts::{arcs, scopes};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::local_host::is_local;

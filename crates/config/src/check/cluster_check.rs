@@ -10,7 +10,7 @@ use weir_cluster::ClusterSettings;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{RawCluster, RawConfig, Time};
 
-use super::{admin_check, listen_check, store_check};
+use crate::check::{admin_check, listen_check, store_check};
 
 /// The hint with an example of the section.
 const EXAMPLE: &str =

@@ -17,8 +17,8 @@ use weir_core::upstream::CallDeadlines;
 use weir_schema::{CheckMode, Validation};
 use weir_upstream::OwnDeadlines;
 
-use super::count_check::check_count;
-use super::own_address_check::OwnAddresses;
+use crate::check::count_check::check_count;
+use crate::check::own_address_check::OwnAddresses;
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
 const MIN_RESULT_BYTES: usize = 1 << 10;

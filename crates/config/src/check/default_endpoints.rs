@@ -5,11 +5,11 @@ use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
 
-use super::super::checked_config::{Config, UpstreamPlan};
-use super::super::default_endpoint_path::DEFAULT_ENDPOINT;
-use super::super::main_config::MainConfig;
-use super::super::team_grants::TeamGrant;
-use super::config_defaults::ConfigDefaults;
+use crate::check::config_defaults::ConfigDefaults;
+use crate::checked_config::{Config, UpstreamPlan};
+use crate::default_endpoint_path::DEFAULT_ENDPOINT;
+use crate::main_config::MainConfig;
+use crate::team_grants::TeamGrant;
 
 /// The end of the path of HTTP+SSE, behind the path of its endpoint.
 const SSE_SUFFIX: &str = "/sse";

@@ -9,9 +9,9 @@ use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::upstream::CallDeadlines;
 
-use super::super::config_part::ConfigPart;
-use super::config_defaults::{self, ConfigDefaults};
-use super::{policy_check, toolsets_check};
+use crate::check::config_defaults::{self, ConfigDefaults};
+use crate::check::{policy_check, toolsets_check};
+use crate::config_part::ConfigPart;
 
 /// The deadlines of an endpoint that sets no limit: the upstream's own apply.
 const UNBOUNDED: CallDeadlines = CallDeadlines {

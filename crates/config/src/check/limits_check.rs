@@ -6,7 +6,7 @@ use weir_core::hold::HoldLimits;
 use weir_front::settings::{FrontLimits, H2Limits, ListenerLimits, SessionLimits};
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
-use super::count_check::check_count;
+use crate::check::count_check::check_count;
 
 /// The largest body that the config can allow: memory of a request is a small multiple of its body.
 const MAX_BODY_BYTES: usize = 4 << 20;

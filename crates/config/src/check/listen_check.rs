@@ -13,8 +13,8 @@ use weir_config_file::raw::{
 use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
 use weir_front::{ListenerTlsError, check_tls_files};
 
-use super::super::checked_config::without_default_port;
-use super::limits_check;
+use crate::check::limits_check;
+use crate::checked_config::without_default_port;
 use weir_config_file::http_url::has_valid_port;
 
 /// The default address, on loopback, so that a first try exposes no port to the network.

@@ -5,10 +5,10 @@ use weir_config_file::raw::{OrderedMap, RawMcpServer, RawProtocol, RawUpstream};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::names::UpstreamId;
 
-use super::super::checked_config::UpstreamPlan;
-use super::super::config_part::ConfigPart;
-use super::config_defaults::ConfigDefaults;
-use super::upstreams_check;
+use crate::check::config_defaults::ConfigDefaults;
+use crate::check::upstreams_check;
+use crate::checked_config::UpstreamPlan;
+use crate::config_part::ConfigPart;
 
 pub(super) fn check(
     raw: Option<OrderedMap<RawMcpServer>>,

@@ -4,7 +4,7 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use weir_upstream::{ClientAuthMethod, SecretText, TokenAuthority, TokenExchange, UpstreamOAuth};
 
-use super::toolsets_check::is_scope;
+use crate::check::toolsets_check::is_scope;
 use weir_config_file::http_url::{check_authority_url, check_issuer_url};
 use weir_config_file::placeholder;
 

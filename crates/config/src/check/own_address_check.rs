@@ -10,7 +10,7 @@ use weir_config_file::local_host::is_local_host;
 use weir_front::FrontSettings;
 use weir_upstream::{HttpUpstreamSettings, StdioUpstreamSettings, TransportSettings};
 
-use super::super::default_endpoint_path::DEFAULT_ENDPOINT;
+use crate::default_endpoint_path::DEFAULT_ENDPOINT;
 
 /// The beginning of the warning.
 pub const OWN_ADDRESS: &str = "leads to this weir itself";

@@ -12,8 +12,8 @@ use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, PolicyFile};
 
-use super::super::checked_config::Config;
-use super::toolsets_check;
+use crate::check::toolsets_check;
+use crate::checked_config::Config;
 
 /// Reads the policy files, even if their rules end up unused, so that a repaired file is noticed.
 pub(super) fn read<'a>(

@@ -14,7 +14,7 @@ use weir_policy::limit::{
     ConcurrencyLimits, LimitSettings, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
 };
 
-use super::count_check::check_count;
+use crate::check::count_check::check_count;
 use crate::checked_config::{Config, UpstreamPlan};
 
 /// The largest rate. A higher one is no limit in practice.

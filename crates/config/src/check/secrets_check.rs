@@ -11,7 +11,7 @@ use weir_config_file::config_tree::{ConfigNode, NodeValue};
 use weir_config_file::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 
-use super::super::config_part::ConfigPart;
+use crate::config_part::ConfigPart;
 
 /// Returns the search for secrets in one upstream's calls. Absent without such a section, or if its
 /// patterns have errors. Relative paths start at `folder`.

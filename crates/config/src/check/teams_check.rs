@@ -7,10 +7,10 @@ use weir_config_file::raw::{OrOff, RawEndpoint, RawOutbound, RawTeamFile};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
-use super::super::config_part::ConfigPart;
-use super::super::team_grants::{TeamGrant, has_parent, matches_any};
-use super::config_defaults::ConfigDefaults;
+use crate::check::config_defaults::ConfigDefaults;
+use crate::config_part::ConfigPart;
 use crate::team_grants::host_pattern::HostPattern;
+use crate::team_grants::{TeamGrant, has_parent, matches_any};
 
 /// Checks a team's file against its rights. `earlier` holds the parts of the files read before.
 pub(super) fn check_rights(

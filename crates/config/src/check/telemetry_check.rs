@@ -12,8 +12,8 @@ use weir_core::trace::SpanSampling;
 use weir_telemetry::{OtlpPlan, TelemetryPlan};
 use weir_upstream::HttpUpstreamSettings;
 
-use super::telemetry_variables::{self, TelemetryVariables};
-use super::upstreams_check;
+use crate::check::telemetry_variables::{self, TelemetryVariables};
+use crate::check::upstreams_check;
 use weir_config_file::http_url::http_url;
 
 /// The default of `interval`, from the specification of the environment variables.

@@ -20,12 +20,12 @@ use weir_upstream::{
     StdioUpstreamSettings, TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
-use super::super::config_part::ConfigPart;
-use super::config_defaults::{self, ConfigDefaults};
-use super::count_check::check_count;
-use super::outbound_check::OutboundContext;
-use super::{outbound_check, secrets_check, toolsets_check, upstream_urls_check};
+use crate::check::config_defaults::{self, ConfigDefaults};
+use crate::check::count_check::check_count;
+use crate::check::outbound_check::OutboundContext;
+use crate::check::{outbound_check, secrets_check, toolsets_check, upstream_urls_check};
 use crate::checked_config::UpstreamPlan;
+use crate::config_part::ConfigPart;
 
 /// The default time for the start of a program: a package runner may download for most of a minute.
 const DEFAULT_START: Duration = Duration::from_secs(60);

@@ -3,9 +3,9 @@
 use weir_config_file::config_report::ConfigPath;
 use weir_policy::settings::{TokenIssuer, TokenValidation};
 
-use super::weakening::ProtectionLoss;
 use crate::admin_plan::AdminPlan;
 use crate::checked_config::Config;
+use crate::weakenings::weakening::ProtectionLoss;
 
 pub(super) fn credentials(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_lost = old.auth.required && !new.auth.required;

@@ -3,8 +3,8 @@
 use weir_audit::AuditPlan;
 use weir_config_file::config_report::ConfigPath;
 
-use super::weakening::ProtectionLoss;
 use crate::checked_config::Config;
+use crate::weakenings::weakening::ProtectionLoss;
 
 /// A part of the audit log: its key, its presence in a plan, the message about its loss, and the
 /// hint that gives it up.

@@ -3,8 +3,8 @@
 use weir_config_file::config_report::ConfigPath;
 use weir_policy::limit::{LimitSettings, RateLimit, ToolLimit, UncountedQuota};
 
-use super::weakening::ProtectionLoss;
 use crate::checked_config::Config;
+use crate::weakenings::weakening::ProtectionLoss;
 
 /// Finds the loss of all limits together.
 pub(super) fn all_limits(old: &Config, new: &Config) -> Vec<ProtectionLoss> {

@@ -9,9 +9,9 @@ use weir_core::names::EndpointId;
 use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 use weir_policy::rules::PolicyFile;
 
-use super::served_parts::{ServedParts, tool_scopes};
-use super::weakening::ProtectionLoss;
 use crate::checked_config::Config;
+use crate::weakenings::served_parts::{ServedParts, tool_scopes};
+use crate::weakenings::weakening::ProtectionLoss;
 
 /// Finds a config that falls back to the default endpoints, which show every upstream without the
 /// scopes and rules of the listed ones.

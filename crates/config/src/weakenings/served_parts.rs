@@ -9,10 +9,10 @@ use weir_core::names::UpstreamId;
 use weir_policy::rules::EndpointPolicies;
 use weir_schema::{CheckMode, Validation};
 
-use super::super::config_part::ConfigPart;
-use super::weakening::ProtectionLoss;
 use crate::checked_config::{Config, UpstreamPlan};
+use crate::config_part::ConfigPart;
 use crate::waivers::Waivers;
+use crate::weakenings::weakening::ProtectionLoss;
 
 /// The upstreams and endpoints of a config or a team's file, with their rules and waivers.
 #[derive(Clone, Copy)]

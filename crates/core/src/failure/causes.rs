@@ -5,7 +5,7 @@ use std::io;
 
 use weir_clean::mask_credentials;
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::log_text::sanitize_text;
 
 /// Bytes of the text of a cause.

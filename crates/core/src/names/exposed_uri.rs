@@ -5,7 +5,7 @@
 //! letters, digits, `+`, `-`, `.`). So the exposed text is a URI with a scheme of its own, and the
 //! native one can be read off again. Templates (RFC 6570) are treated alike.
 
-use super::UpstreamId;
+use crate::names::UpstreamId;
 
 const APPS: &str = "ui://";
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 
-use super::UpstreamId;
+use crate::names::UpstreamId;
 
 /// The characters an exposed name may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

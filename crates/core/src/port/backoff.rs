@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::environment::{Random, full_jitter};
+use crate::port::environment::{Random, full_jitter};
 
 /// `first`, doubled with each of the failures, up to `most`.
 pub fn doubled(first: Duration, failures: u32, most: Duration) -> Duration {

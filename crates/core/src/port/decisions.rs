@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::BoxFuture;
-use super::borrowed_secret::BorrowedSecret;
-use super::shared_rates::RateDecision;
 use crate::call::Call;
 use crate::call_outcome::CallOutcome;
 use crate::catalog_item::CatalogItem;
 use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
+use crate::port::BoxFuture;
+use crate::port::borrowed_secret::BorrowedSecret;
+use crate::port::shared_rates::RateDecision;
 use crate::principal::{Principal, VerifiedIdentity};
 
 /// The evidence of a request's sender, before any of it is verified.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::BoxFuture;
-use super::borrowed_secret::BorrowedSecret;
 use crate::failure::Failure;
+use crate::port::BoxFuture;
+use crate::port::borrowed_secret::BorrowedSecret;
 
 /// Fetches a document by URL, for crates that may not open sockets: bounded in bytes and time,
 /// without redirects.

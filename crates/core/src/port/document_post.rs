@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::BoxFuture;
 use crate::failure::Failure;
+use crate::port::BoxFuture;
 
 /// The encoding of a posted document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BoxFuture, ReplicaId, StoreError};
+use crate::port::{BoxFuture, ReplicaId, StoreError};
 
 /// The name of one holder: random, and another one for each object that asks for a lease. A
 /// successor process goes on under the token of the process before.

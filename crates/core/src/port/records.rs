@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::replicas::ReplicaId;
-use super::{BoxFuture, ReadyOrBoxFuture, StoreError};
+use crate::port::replicas::ReplicaId;
+use crate::port::{BoxFuture, ReadyOrBoxFuture, StoreError};
 use crate::principal::Principal;
 
 /// The full name of a record. The principal comes first: no record is found without its owner.

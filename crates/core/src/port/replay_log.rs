@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{BoxFuture, StoreError};
 use crate::call::SessionKey;
+use crate::port::{BoxFuture, StoreError};
 
 /// The number of the event in place of an answer that was lost with its replica: no event of a
 /// running stream has it.

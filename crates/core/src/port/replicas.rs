@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 
-use super::{BoxFuture, StoreError};
+use crate::port::{BoxFuture, StoreError};
 
 /// A message to every replica, this one included.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::BoxFuture;
 use crate::call::SessionKey;
 use crate::failure::Failure;
 use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
+use crate::port::BoxFuture;
 use crate::upstream::ListWatch;
 
 /// A session at a server with lists that can be read. Implemented by upstreams.

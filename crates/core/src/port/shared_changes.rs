@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{BoxFuture, StoreError};
+use crate::port::{BoxFuture, StoreError};
 
 /// The digest of the target of a change. A target has one change at most.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{BoxFuture, StoreError};
 use crate::capability::CapabilityClass;
 use crate::content_version::ContentVersion;
 use crate::names::UpstreamId;
+use crate::port::{BoxFuture, StoreError};
 
 /// The name of the lists of one upstream for clients of one capability class. One walk reads them
 /// all.

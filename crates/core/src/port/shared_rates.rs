@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::BoxFuture;
+use crate::port::BoxFuture;
 
 /// A number of requests in a time, evenly, and at most `burst` at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 
-use super::BoxFuture;
 use crate::failure::Failure;
 use crate::names::EndpointId;
+use crate::port::BoxFuture;
 use crate::principal::Principal;
 
 /// A task as the book keeps it.

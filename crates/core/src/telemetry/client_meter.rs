@@ -9,8 +9,8 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 use parking_lot::Mutex;
 
-use super::instruments;
-use super::meters::{OTHER_NAME, max_names};
+use crate::telemetry::instruments;
+use crate::telemetry::meters::{OTHER_NAME, max_names};
 
 /// Characters of a client's name that a label keeps.
 const LENGTH: usize = 64;

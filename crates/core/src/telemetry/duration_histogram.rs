@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::instrument_row::{InstrumentKind, InstrumentRow};
+use crate::telemetry::instrument_row::{InstrumentKind, InstrumentRow};
 use crate::trace::SpanContext;
 
 /// Upper bounds of the buckets, in seconds: those that the semantic conventions for MCP advise, and

@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock, Weak};
 use opentelemetry::metrics::BoundCounter;
 use parking_lot::Mutex;
 
-use super::instruments;
-use super::meters::upstream_label;
 use crate::names::UpstreamId;
+use crate::telemetry::instruments;
+use crate::telemetry::meters::upstream_label;
 
 /// The present leases. There are two of one upstream while it is replaced by another of its name.
 static LEASES: LazyLock<Mutex<Vec<Weak<LeaseMeter>>>> = LazyLock::new(Mutex::default);

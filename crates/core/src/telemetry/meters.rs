@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel};
-use super::instruments;
-use super::zeroed_counters::start_upstream_at_zero;
 use crate::call_outcome::CallOutcome;
 use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
+use crate::telemetry::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel};
+use crate::telemetry::instruments;
+use crate::telemetry::zeroed_counters::start_upstream_at_zero;
 use crate::trace::SpanContext;
 
 /// Names with series of their own, unless the config sets another number. With the buckets of one

@@ -8,8 +8,8 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Counter;
 
-use super::{Instruments, instruments};
 use crate::names::{EndpointId, UpstreamId};
+use crate::telemetry::{Instruments, instruments};
 
 /// A counter, and the values of each of its labels.
 struct ZeroedCounter {

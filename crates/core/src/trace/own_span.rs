@@ -2,12 +2,12 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::{
+use crate::call_outcome::CallOutcome;
+use crate::port::environment::Random;
+use crate::trace::{
     AttributeValue, FinishedCall, FinishedSpan, SINK, SpanContext, SpanKind, is_drawn_by, nonzero,
     offer, outcome_of,
 };
-use crate::call_outcome::CallOutcome;
-use crate::port::environment::Random;
 
 /// A sampled piece of weir's own work. No request caused it, so it begins a trace. If it is dropped
 /// before its end, it is not recorded.

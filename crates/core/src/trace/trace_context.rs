@@ -8,12 +8,12 @@ use std::time::{Instant, SystemTime};
 use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 
-use super::{
+use crate::names::request_name::RequestName;
+use crate::port::environment::Random;
+use crate::trace::{
     AttributeValue, CLIENTS_DECIDE, FinishedCall, FinishedSpan, SINK, ServerSpan, SpanContext,
     SpanKind, is_drawn, nonzero, offer, outcome_of, span_name,
 };
-use crate::names::request_name::RequestName;
-use crate::port::environment::Random;
 
 /// W3C trace context of a call, as the client gave it (checked) or as weir began it.
 #[derive(Clone, Debug, Default)]

@@ -7,8 +7,8 @@ use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 use weir_wire::log_level::LogLevel;
 
-use super::envelope::complete;
-use super::{clock, expression};
+use crate::desk::envelope::complete;
+use crate::desk::{clock, expression};
 use crate::rpc;
 
 /// The notifications that the client of a countdown wants.

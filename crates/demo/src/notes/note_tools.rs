@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use weir_wire::revision::Revision;
 
-use super::note_store::{self, NoteStore, StoredNote};
+use crate::notes::note_store::{self, NoteStore, StoredNote};
 use crate::rpc;
 
 /// The count of notes between progress notifications of a search.

@@ -7,7 +7,7 @@ use weir_wire::method::Method;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{Revision, scan};
 
-use super::question_refusal::QuestionRefusal;
+use crate::server_questions::question_refusal::QuestionRefusal;
 
 /// The text in place of an audio block, for revisions without audio.
 const AUDIO_LEFT_OUT: &str = "[audio content was left out: this revision of the protocol has none]";

@@ -8,11 +8,11 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_wire::method::Method;
 use weir_wire::{Revision, scan};
 
-use super::{ResultType, parse_result_type, read_result_type};
 use crate::capability_forwarding;
 use crate::lower::{self, SenderMeta};
 use crate::server_questions;
 use crate::upstream_messages::message_filter::MessageFilter;
+use crate::upstream_messages::{ResultType, parse_result_type, read_result_type};
 
 /// The declarations about the client in a request to a server.
 #[derive(Clone, Copy, Debug)]

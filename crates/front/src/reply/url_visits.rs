@@ -20,7 +20,7 @@ use weir_layers::state::FrontState;
 use weir_router::CallRepeats;
 use weir_wire::{ErrorObject, error_code};
 
-use super::client_asker;
+use crate::reply::client_asker;
 
 /// The wait for a visit to be reported as complete before the client is asked for another one. A
 /// server may name a new URL in each of its refusals.

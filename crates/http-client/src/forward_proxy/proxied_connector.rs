@@ -13,10 +13,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::Service;
 
-use super::proxy_settings::ForwardProxy;
-use super::proxy_tunnel::ProxyTunnel;
 use crate::connector::{ConnectError, tcp_connector};
 use crate::dns::{DnsCache, DnsResolver, SystemLookup};
+use crate::forward_proxy::proxy_settings::ForwardProxy;
+use crate::forward_proxy::proxy_tunnel::ProxyTunnel;
 
 /// Connects to servers, those that the proxy takes through the proxy.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use data_encoding::BASE64;
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-use super::proxy_bypass::{ProxyBypass, literal_address};
+use crate::forward_proxy::proxy_bypass::{ProxyBypass, literal_address};
 
 /// The variables that name a proxy for `https` servers or for all, the first that is set first.
 const PROXY_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 use weir_http1::{ResponseHead, read_response_head};
 
-use super::proxy_settings::{ForwardProxy, port_of};
 use crate::connector::ConnectError;
 use crate::dns::DnsResolver;
+use crate::forward_proxy::proxy_settings::{ForwardProxy, port_of};
 
 /// The most bytes of the proxy's answer to `CONNECT`.
 const MAX_ANSWER_BYTES: usize = 8 << 10;

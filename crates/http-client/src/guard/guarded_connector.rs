@@ -16,11 +16,11 @@ use http::Uri;
 use tower::{Service, ServiceExt as _};
 use weir_core::port::BoxFuture;
 
-use super::UrlRefusal;
-use super::public_address::is_public;
 use crate::connector::ConnectError;
 use crate::dns::{AddressLookup, DnsResolver};
 use crate::forward_proxy::{ProxiedConnector, literal_address};
+use crate::guard::UrlRefusal;
+use crate::guard::public_address::is_public;
 
 /// The time for the look-up of a name in front of a forward proxy. Behind such a proxy the machine's
 /// resolver may know no outer name, and wait in vain for an answer.

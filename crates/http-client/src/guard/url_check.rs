@@ -2,8 +2,8 @@
 
 use url::{Host, Url};
 
-use super::UrlRefusal;
-use super::public_address::is_public;
+use crate::guard::UrlRefusal;
+use crate::guard::public_address::is_public;
 
 /// The longest URL that is opened.
 const MAX_URL_BYTES: usize = 2048;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use loom::thread::JoinHandle;
 
-use super::{block_on, in_every_order, join_all, poll_and_drop, spawn};
 use crate::budget_owner::BudgetOwner;
 use crate::byte_budget::ByteBudget;
+use crate::models::{block_on, in_every_order, join_all, poll_and_drop, spawn};
 
 const WAIT: Duration = Duration::from_secs(1);
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::JoinHandle;
 
-use super::{in_every_order, join_all, spawn};
 use crate::event_places::EventPlaces;
+use crate::models::{in_every_order, join_all, spawn};
 
 /// A queue with so many places.
 const LIMIT: usize = 2;

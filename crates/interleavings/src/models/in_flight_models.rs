@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{block_on, in_every_order, join_all, poll_and_drop, spawn};
 use crate::in_flight::{InFlightLimit, InFlightPermit, PermitsPerWorker};
+use crate::models::{block_on, in_every_order, join_all, poll_and_drop, spawn};
 
 const WAIT: Duration = Duration::from_secs(1);
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::{block_on, in_every_order, join_all, spawn};
+use crate::models::{block_on, in_every_order, join_all, spawn};
 use crate::poll_on_wake::PollOnWake;
 use crate::repoll_on_wake::RepollOnWake;
 use crate::sync::{AtomicBool, AtomicWaker, Ordering};

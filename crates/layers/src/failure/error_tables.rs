@@ -6,11 +6,11 @@ use weir_core::failure::{AuthenticationDenial, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_wire::{Revision, error_code};
 
-use super::response_table::{MessageRow, RefusalAdvice, refusal_response};
 use crate::failure::failure_data::FailureContext;
 use crate::failure::message_refusal::MessageRefusal;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::failure::response_table::{FailureBody, log_and_render};
+use crate::failure::response_table::{MessageRow, RefusalAdvice, refusal_response};
 
 /// One row of the table of refusals before a message is read, for the docs.
 #[derive(Debug)]

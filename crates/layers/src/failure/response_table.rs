@@ -18,10 +18,10 @@ use weir_core::{Failure, FailureKind};
 use weir_listen::not_owner_header;
 use weir_wire::{ErrorObject, RequestId, Revision, error_code};
 
-use super::failure_data::{self, FailureContext, SpecifiedMember};
-use super::{FailureCause, LabelledCause, RequestFailure};
+use crate::failure::failure_data::{self, FailureContext, SpecifiedMember};
 use crate::failure::message_refusal::MessageRefusal;
 use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{FailureCause, LabelledCause, RequestFailure};
 use crate::http::answer::{self, RenderedMessage};
 use crate::http::body::{HttpAnswer, ResponseBody};
 use crate::request::outcome::RequestOutcome;

@@ -9,8 +9,8 @@ use weir_era::upstream_messages;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{ErrorObject, error_code, scan};
 
-use super::failure_data;
-use super::response_table::upstream_error_code;
+use crate::failure::failure_data;
+use crate::failure::response_table::upstream_error_code;
 
 /// The state of a task with an error that a modern client may get.
 ///

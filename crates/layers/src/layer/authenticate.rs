@@ -14,12 +14,12 @@ use weir_core::port::{BorrowedSecret, BoxFuture, Evidence, SenderEntrance, Sende
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 use weir_wire::header::ReceivedHeader;
 
-use super::answer_request::AnswerRequest;
-use super::check::Check;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::failure::{RequestFailure, RequestResult};
 use crate::http::body::HttpAnswer;
 use crate::http::challenge;
+use crate::layer::answer_request::AnswerRequest;
+use crate::layer::check::Check;
 use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use crate::request::request_context::HttpRequestContext;
 

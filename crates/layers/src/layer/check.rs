@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::answer_request::AnswerRequest;
 use crate::failure::{RequestFailure, RequestResult};
+use crate::layer::answer_request::AnswerRequest;
 use crate::request::endpoint_request::AuthenticatedRequest;
 
 /// A check of requests.

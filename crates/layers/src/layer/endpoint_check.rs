@@ -4,8 +4,8 @@
 use axum::body::Body;
 use http::{Method, Request};
 
-use super::check::Check;
 use crate::failure::RequestFailure;
+use crate::layer::check::Check;
 use crate::request::endpoint_request::facts_of;
 
 /// The check of requests to the path of an endpoint.

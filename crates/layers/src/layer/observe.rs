@@ -21,8 +21,8 @@ use weir_core::port::BoxFuture;
 use weir_core::telemetry::instruments;
 use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
 
-use super::read_body::discard_body;
 use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
+use crate::layer::read_body::discard_body;
 use crate::outer_rules::OuterRules;
 use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
 use crate::request::outcome::{RequestOutcome, ResponseOutcome};

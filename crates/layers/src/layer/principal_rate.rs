@@ -7,9 +7,9 @@ use tower::Layer;
 use weir_core::Failure;
 use weir_core::port::RateDecision;
 
-use super::answer_request::AnswerRequest;
-use super::authenticate::{audit_refusal, rate_refusal};
 use crate::failure::{RequestFailure, RequestResult};
+use crate::layer::answer_request::AnswerRequest;
+use crate::layer::authenticate::{audit_refusal, rate_refusal};
 use crate::request::endpoint_request::AuthenticatedRequest;
 
 /// The layer.

@@ -18,10 +18,10 @@ use tower::Layer;
 use weir_core::budget::ByteReservation;
 use weir_listen::{BodyError, DISCARD_TIME, DISCARDED_BYTES, RequestBody};
 
-use super::answer_request::AnswerRequest;
 use crate::failure::RequestResult;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::http::head_guard::declared_length;
+use crate::layer::answer_request::AnswerRequest;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
 use crate::request::request_context::HttpRequestContext;
 use crate::settings::FrontLimits;

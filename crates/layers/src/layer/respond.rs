@@ -12,9 +12,9 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_core::EndpointId;
 
-use super::help_page::{PageAnswer, is_browser_request};
 use crate::failure::{self, RequestFailure};
 use crate::http::body::{HttpAnswer, ResponseBody};
+use crate::layer::help_page::{PageAnswer, is_browser_request};
 use crate::request::endpoint_meters::EndpointMeters;
 use crate::request::endpoint_request::facts_of;
 use crate::request::outcome::ResponseOutcome;

@@ -4,9 +4,9 @@
 use axum::body::Body;
 use http::Request;
 
-use super::check::Check;
 use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
+use crate::layer::check::Check;
 use crate::request::endpoint_request::facts_of;
 
 /// The check of senders.

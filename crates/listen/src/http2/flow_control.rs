@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use weir_wire::http2_frames::{DATA, END_STREAM, FrameHead, FramePiece, HEADERS, IdleFrames};
 
-use super::super::listener_settings::H2Limits;
+use crate::listener_settings::H2Limits;
 
 /// The window of a connection, and of a stream unless the client sets another (RFC 9113, 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_wire::http2_frames::{FrameParser, PREFACE, written_parts};
 
-use super::flow_control::Http2Flow;
+use crate::http2::flow_control::Http2Flow;
 
 /// The stream `inner`, with its frames reported to the connection's flow control.
 pub(super) struct FrameWatch<S> {

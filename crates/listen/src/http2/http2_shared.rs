@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::flow_control::Http2Flow;
+use crate::http2::flow_control::Http2Flow;
 
 /// The state that an HTTP/2 connection shares with its requests.
 #[derive(Clone, Debug)]

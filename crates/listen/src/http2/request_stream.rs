@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep_until};
 use weir_core::budget::{BudgetOwner, ByteBudget};
 use weir_core::network::SenderNetwork;
 
-use super::super::connection_counts::count_reset_stream;
-use super::super::request_body::Expectation;
-use super::super::request_service::{IncomingRequest, RequestService, ServedBody};
-use super::flow_control::{CountedChunk, Http2Flow, StreamWindow, WaitingBytes};
+use crate::connection_counts::count_reset_stream;
+use crate::http2::flow_control::{CountedChunk, Http2Flow, StreamWindow, WaitingBytes};
+use crate::request_body::Expectation;
+use crate::request_service::{IncomingRequest, RequestService, ServedBody};
 
 /// The capacity requested from a stream's window at once: one frame.
 const FRAME_BYTES: usize = 16 << 10;

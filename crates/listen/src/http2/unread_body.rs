@@ -8,7 +8,7 @@ use h2::RecvStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::guarded_stream::{DISCARD_TIME, LINGERING_BYTES, MAX_LINGERING};
+use crate::guarded_stream::{DISCARD_TIME, LINGERING_BYTES, MAX_LINGERING};
 
 /// Discards the body if it was given up unread, and its answer was sent, within the bounds of a
 /// connection of HTTP/1.1 that is closed. Dropping the stream before its end resets it.

@@ -8,9 +8,9 @@ use serde_json::Value;
 use weir_wire::sse::{self, DecodedEvent, EventDecoder, ResumePoint, SseCaps};
 use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, Request, RequestId};
 
-use super::error::ClientError;
-use super::no_mcp;
-use super::transport::Response;
+use crate::client::error::ClientError;
+use crate::client::no_mcp;
+use crate::client::transport::Response;
 
 /// The most of one answer a terminal is for.
 const LONGEST: usize = 256 << 20;

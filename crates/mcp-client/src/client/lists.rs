@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_wire::{Method, error_code, meta};
 
-use super::Client;
+use crate::client::Client;
 use crate::client::error::ClientError;
 
 /// A list with more pages is taken for endless.

@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode, Uri, header};
 use serde_json::Value;
 
-use super::error::words;
+use crate::client::error::words;
 
 /// The text of weir's own answer at a path without an endpoint.
 const NO_ENDPOINT_OF_WEIR: &str = "no such endpoint";

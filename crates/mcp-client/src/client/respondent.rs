@@ -6,7 +6,7 @@ use std::pin::Pin;
 use serde_json::{Map, Value};
 use weir_wire::Method;
 
-use super::error::ClientError;
+use crate::client::error::ClientError;
 
 /// An answer that is being made.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, DeclinedRequest>> + Send + 'a>>;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, StatusCode};
 
-use super::answer::Answer;
-use super::error::ClientError;
-use super::{Client, no_mcp};
+use crate::client::answer::Answer;
+use crate::client::error::ClientError;
+use crate::client::{Client, no_mcp};
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The shortest wait before a stream is resumed, also if the server asks for less.

@@ -13,10 +13,10 @@ use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::challenge_headers::read_challenges;
-use super::error::HttpRefusal;
-use super::{no_mcp, unreachable};
+use crate::client::challenge_headers::read_challenges;
 use crate::client::error::ClientError;
+use crate::client::error::HttpRefusal;
+use crate::client::{no_mcp, unreachable};
 
 /// The longest wait for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use std::time::SystemTime;
 
 use url::Url;
 
-use super::grant;
-use super::login_account::LoginAccount;
-use super::login_error::LoginError;
-use super::server_url::{covers, key, server_url};
+use crate::login::grant;
+use crate::login::login_account::LoginAccount;
+use crate::login::login_error::LoginError;
+use crate::login::server_url::{covers, key, server_url};
 
 /// All logins of this user on this machine.
 #[derive(Debug)]

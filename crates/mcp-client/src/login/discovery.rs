@@ -9,9 +9,9 @@ use weir_oauth::{
     resource_metadata_urls, server_metadata_urls,
 };
 
-use super::json_http;
-use super::login_error::{LoginError, plain};
-use super::server_url::{covers, server_url};
+use crate::login::json_http;
+use crate::login::login_error::{LoginError, plain};
+use crate::login::server_url::{covers, server_url};
 
 /// The scope for a refresh token.
 pub(super) const OFFLINE_ACCESS: &str = "offline_access";

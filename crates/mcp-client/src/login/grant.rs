@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use url::Url;
 use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse, read_lifetime};
 
-use super::discovery::{LoginDiscovery, OFFLINE_ACCESS};
-use super::json_http;
-use super::login_account::{LoginAccount, LoginClientAuthMethod, LoginClientSecret};
-use super::login_error::{LoginError, plain};
+use crate::login::discovery::{LoginDiscovery, OFFLINE_ACCESS};
+use crate::login::json_http;
+use crate::login::login_account::{LoginAccount, LoginClientAuthMethod, LoginClientSecret};
+use crate::login::login_error::{LoginError, plain};
 
 /// This program's identity at the authorization server: a public client, unless the server gives it
 /// a secret all the same.

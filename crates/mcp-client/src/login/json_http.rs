@@ -10,9 +10,9 @@ use serde_json::Value;
 use url::{Host, Url};
 use weir_oauth::FormRequest;
 
-use super::login_error::{LoginError, plain};
 use crate::client::transport::pool;
 use crate::client::unreachable::explain as explain_unreachable;
+use crate::login::login_error::{LoginError, plain};
 
 /// The most bytes of a document; metadata and token responses have a few kilobytes.
 const LONGEST: usize = 256 << 10;

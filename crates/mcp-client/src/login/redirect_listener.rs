@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use url::form_urlencoded;
 
-use super::login_error::{LoginError, plain};
+use crate::login::login_error::{LoginError, plain};
 
 const PATH: &str = "/callback";
 /// The most open connections. Browsers open some in advance; a person has few tabs.

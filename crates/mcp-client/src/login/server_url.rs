@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::login_error::LoginError;
+use crate::login::login_error::LoginError;
 
 /// Parses an MCP server's URL into its canonical form: no fragment, no slash at the end.
 pub fn server_url(text: &str) -> Result<Url, LoginError> {

@@ -10,9 +10,9 @@ use weir_core::names::EndpointId;
 use weir_core::port::Evidence;
 use weir_core::principal::{Subject, VerifiedIdentity};
 
-use super::active_issuer::ActiveIssuer;
 use crate::api_key::ApiKeys;
 use crate::auth_failure::AuthFailure;
+use crate::credentials::active_issuer::ActiveIssuer;
 use crate::introspect::PresentedToken;
 use crate::mtls::CertificateReader;
 use crate::settings::{TokenIssuer, VerifierSettings};

@@ -16,8 +16,8 @@ use tokio::sync::{Notify, watch};
 use weir_core::port::{FetchRequest, UrlSource, doubled, jittered_by};
 use weir_core::telemetry::instruments;
 
-use super::discovery::{self, KeysLocation};
-use super::{JwkSet, LARGEST};
+use crate::jwks::discovery::{self, KeysLocation};
+use crate::jwks::{JwkSet, LARGEST};
 use crate::settings::{KeySource, SignatureAlgorithm};
 use crate::verifier_ports::VerifierPorts;
 

@@ -10,8 +10,8 @@ use parking_lot::{Mutex, MutexGuard};
 use weir_core::failure::Failure;
 use weir_core::port::{Clock, OutageCounting, RateUnit, SharedCounters};
 
-use super::refusal;
-use super::settings::{DAY, UncountedQuota};
+use crate::limit::refusal;
+use crate::limit::settings::{DAY, UncountedQuota};
 
 /// The most exhausted budgets that are kept for operators: 8 MiB at most.
 const MAX_EXHAUSTED: usize = 1 << 16;

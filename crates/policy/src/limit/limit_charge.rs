@@ -8,9 +8,9 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Rate, RateBucket, RateUnit};
 use weir_core::principal::Principal;
 
-use super::daily_quota::{QuotaBudget, QuotaCharge};
-use super::refusal;
-use super::settings::{LimitSettings, RateLimit};
+use crate::limit::daily_quota::{QuotaBudget, QuotaCharge};
+use crate::limit::refusal;
+use crate::limit::settings::{LimitSettings, RateLimit};
 
 /// The owner of the buckets that all principals share.
 pub(super) const SHARED_OWNER: [u8; 16] = [0; 16];

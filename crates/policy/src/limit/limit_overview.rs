@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use weir_core::port::{Rate, RateUnit};
 
-use super::PolicyLimiter;
-use super::daily_quota::QuotaBudget;
-use super::limit_charge::{ONE, SHARED_OWNER};
-use super::limit_status::{quota_text, rate_text};
-use super::settings::{LimitSettings, RateLimit};
-use super::slot_usage::{LimitOwner, SlotUsage};
+use crate::limit::PolicyLimiter;
+use crate::limit::daily_quota::QuotaBudget;
+use crate::limit::limit_charge::{ONE, SHARED_OWNER};
+use crate::limit::limit_status::{quota_text, rate_text};
+use crate::limit::settings::{LimitSettings, RateLimit};
+use crate::limit::slot_usage::{LimitOwner, SlotUsage};
 
 /// A limit that would refuse a request or call now.
 #[derive(Clone, Debug, PartialEq, Eq)]

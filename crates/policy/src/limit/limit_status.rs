@@ -8,10 +8,10 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Rate, RateUnit};
 use weir_core::principal::Principal;
 
-use super::PolicyLimiter;
-use super::limit_charge::{LimitCharge, LimitedCall};
-use super::refusal::span;
-use super::settings::UncountedQuota;
+use crate::limit::PolicyLimiter;
+use crate::limit::limit_charge::{LimitCharge, LimitedCall};
+use crate::limit::refusal::span;
+use crate::limit::settings::UncountedQuota;
 
 /// The state of one limit of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]

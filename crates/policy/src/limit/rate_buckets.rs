@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use weir_core::port::{Clock, Rate, RateBucket, RateDecision, SharedRates};
 
-use super::bucket_table::BucketTable;
-use super::limit_charge::{LimitCharge, ONE};
+use crate::limit::bucket_table::BucketTable;
+use crate::limit::limit_charge::{LimitCharge, ONE};
 
 /// The buckets.
 pub(super) struct RateBuckets {

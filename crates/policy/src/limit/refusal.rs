@@ -9,7 +9,7 @@ use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::port::{Rate, RateUnit};
 use weir_core::telemetry::instruments;
 
-use super::settings::DAY;
+use crate::limit::settings::DAY;
 
 /// The rate is exceeded; a retry after `wait` will pass.
 pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration) -> Failure {

@@ -14,12 +14,12 @@ use weir_core::port::{CallPermit, PermitWait};
 use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
-use super::fair_queue::{
+use crate::limit::fair_queue::{
     FairQueues, QueueAdmission, QueueCaps, QueueName, QueueParty, QueueSlot, SlotWait,
 };
-use super::refusal::{self, PRINCIPAL, UPSTREAM};
-use super::settings::{AllowedCounter, ConcurrencyLimits};
-use super::slot_usage::{LimitOwner, SlotUsage};
+use crate::limit::refusal::{self, PRINCIPAL, UPSTREAM};
+use crate::limit::settings::{AllowedCounter, ConcurrencyLimits};
+use crate::limit::slot_usage::{LimitOwner, SlotUsage};
 
 impl ConcurrencyLimits {
     fn of_principal(&self) -> QueueCaps {

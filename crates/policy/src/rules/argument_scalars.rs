@@ -11,7 +11,7 @@ use std::fmt::{self, Write as _};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::attribute_reads::ArgumentPointers;
+use crate::rules::attribute_reads::ArgumentPointers;
 
 /// Values that rules may be compared with in one call.
 const MOST: usize = 1024;

@@ -9,7 +9,9 @@ use std::ops::Bound;
 use serde_json::Value;
 use weir_core::case_folding;
 
-use super::cedar_schema::{ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
+use crate::rules::cedar_schema::{
+    ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT,
+};
 
 /// The attributes of a principal and a call that some rules read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use cedar_policy::{
 };
 use serde_json::{Value, json};
 
-use super::attribute_reads::{ArgumentPointers, tag_of_arguments};
+use crate::rules::attribute_reads::{ArgumentPointers, tag_of_arguments};
 
 /// The two parts of a rule with a condition that reads arguments known from its text.
 #[derive(Clone, Debug)]

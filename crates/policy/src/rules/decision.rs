@@ -9,12 +9,12 @@ use cedar_policy::{
 };
 use weir_core::principal::Principal;
 
-use super::attribute_reads::ArgumentPointers;
-use super::cedar_schema::{ARGUMENTS, SchemaEntity};
-use super::policy_target::PolicyTarget;
-use super::rule_index::{PolicyAction, RuleIndex};
-use super::rule_texts::with_stack;
-use super::{argument_scalars, condition, entities};
+use crate::rules::attribute_reads::ArgumentPointers;
+use crate::rules::cedar_schema::{ARGUMENTS, SchemaEntity};
+use crate::rules::policy_target::PolicyTarget;
+use crate::rules::rule_index::{PolicyAction, RuleIndex};
+use crate::rules::rule_texts::with_stack;
+use crate::rules::{argument_scalars, condition, entities};
 
 /// A decision, and the rules behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]

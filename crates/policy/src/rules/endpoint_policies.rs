@@ -12,12 +12,12 @@ use weir_core::principal::Principal;
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 
-use super::attribute_reads::AttributeReads;
-use super::decision::{self, AccessDecision};
-use super::entities;
-use super::policy_file::PolicyFile;
-use super::policy_target::{PolicyTarget, report};
-use super::rule_index::RuleIndex;
+use crate::rules::attribute_reads::AttributeReads;
+use crate::rules::decision::{self, AccessDecision};
+use crate::rules::entities;
+use crate::rules::policy_file::PolicyFile;
+use crate::rules::policy_target::{PolicyTarget, report};
+use crate::rules::rule_index::RuleIndex;
 
 /// Cached decisions about whole upstreams.
 const KEPT_WHOLE: usize = 1024;

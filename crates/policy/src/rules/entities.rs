@@ -10,12 +10,12 @@ use weir_core::port::Audience;
 use weir_core::principal::{Principal, Subject};
 use weir_core::upstream::ListKind;
 
-use super::attribute_reads::AttributeReads;
-use super::cedar_schema::{
+use crate::rules::attribute_reads::AttributeReads;
+use crate::rules::cedar_schema::{
     ACTOR, ANONYMOUS, CLIENT, ENDPOINT, GROUPS, ISSUER, NAME, NATIVE, SCOPES, SUBJECT,
     SchemaEntity, UPSTREAM,
 };
-use super::policy_target::PolicyTarget;
+use crate::rules::policy_target::PolicyTarget;
 
 type EntityAttributes = Vec<(String, RestrictedExpression)>;
 

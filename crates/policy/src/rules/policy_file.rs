@@ -7,10 +7,10 @@ use cedar_policy::{Policy, PolicySet, ValidationMode, Validator};
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
-use super::cedar_schema::SCHEMA;
-use super::policy_rule::PolicyRule;
-use super::policy_source::{PolicyDiagnostic, PolicySource};
-use super::rule_texts::{RuleText, rule_texts, with_stack};
+use crate::rules::cedar_schema::SCHEMA;
+use crate::rules::policy_rule::PolicyRule;
+use crate::rules::policy_source::{PolicyDiagnostic, PolicySource};
+use crate::rules::rule_texts::{RuleText, rule_texts, with_stack};
 
 /// The most rules of one text; more are a mistake.
 const MOST: usize = 10_000;

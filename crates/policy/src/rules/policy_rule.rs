@@ -8,11 +8,11 @@ use cedar_policy::{
     ResourceConstraint,
 };
 
-use super::attribute_reads::{ArgumentPointers, AttributeReads, looks_at_resource};
-use super::cedar_schema::SchemaEntity;
-use super::condition::SplitRule;
-use super::policy_source::{PolicyDiagnostic, PolicySource};
-use super::rule_texts::RuleText;
+use crate::rules::attribute_reads::{ArgumentPointers, AttributeReads, looks_at_resource};
+use crate::rules::cedar_schema::SchemaEntity;
+use crate::rules::condition::SplitRule;
+use crate::rules::policy_source::{PolicyDiagnostic, PolicySource};
+use crate::rules::rule_texts::RuleText;
 
 /// One rule, ready for evaluation.
 pub(super) struct PolicyRule {

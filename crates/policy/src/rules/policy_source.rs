@@ -2,8 +2,8 @@
 
 use miette::Diagnostic;
 
-use super::cedar_schema::is_annotation;
-use super::rule_texts::{MOST_LEVELS, RuleText};
+use crate::rules::cedar_schema::is_annotation;
+use crate::rules::rule_texts::{MOST_LEVELS, RuleText};
 
 /// An error or a warning about a text.
 #[derive(Clone, Debug, PartialEq, Eq)]

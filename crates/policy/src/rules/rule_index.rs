@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cedar_policy::EntityUid;
 
-use super::attribute_reads::AttributeReads;
-use super::policy_rule::PolicyRule;
+use crate::rules::attribute_reads::AttributeReads;
+use crate::rules::policy_rule::PolicyRule;
 
 /// The rules of one endpoint, common ones and its own.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use weir_core::is_invisible;
 use weir_core::names::EndpointId;
 
-use super::token_refusal::TokenRefusal;
 use crate::settings::{TokenIssuer, VerifierSettings};
+use crate::token::token_refusal::TokenRefusal;
 
 /// The longest name of a subject. OpenID has at most 255.
 const LONGEST_SUBJECT: usize = 256;

@@ -3,9 +3,9 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
 
-use super::token_refusal::TokenRefusal;
 use crate::settings::SignatureAlgorithm;
 use crate::strict_json;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The longest header, decoded.
 const LONGEST_HEADER: usize = 1 << 10;

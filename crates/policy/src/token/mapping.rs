@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use weir_core::principal::Subject;
 
-use super::claims::TokenClaims;
-use super::token_refusal::TokenRefusal;
 use crate::settings::{TokenIssuer, VerifierSettings};
+use crate::token::claims::TokenClaims;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The most scopes, and the most groups, of a subject. More are refused: leaving some out could
 /// invert a rule.

@@ -18,10 +18,12 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 use weir_core::HandoverArrival;
 
-use super::keeper_process::INPUT_CLOSE_GRACE;
-use super::keeper_protocol::{self, ChildSpec, DESCRIPTORS, KeeperMessage, PROTOCOL_VERSION};
-use super::process_handle::ProcessHandle;
 use crate::descriptors;
+use crate::keeper::keeper_process::INPUT_CLOSE_GRACE;
+use crate::keeper::keeper_protocol::{
+    self, ChildSpec, DESCRIPTORS, KeeperMessage, PROTOCOL_VERSION,
+};
+use crate::keeper::process_handle::ProcessHandle;
 
 /// The program that is the keeper: it only calls [`super::run`].
 #[derive(Clone, Debug)]

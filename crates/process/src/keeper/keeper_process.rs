@@ -16,12 +16,12 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::descendants::Descendants;
-use super::keeper_protocol::{
+use crate::descriptors;
+use crate::keeper::descendants::Descendants;
+use crate::keeper::keeper_protocol::{
     ChildSpec, DESCRIPTORS, KeeperMessage, PROCESS_BYTE, PROTOCOL_VERSION,
 };
-use super::process_handle::ProcessHandle;
-use crate::descriptors;
+use crate::keeper::process_handle::ProcessHandle;
 
 /// The time that a process has to end by itself after its input is closed, and after SIGTERM.
 pub(super) const INPUT_CLOSE_GRACE: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use weir_core::parked::{ParkedReply, SharedParkedReply};
 use weir_core::reply::{NoteKind, ReplyEvent, ReplyNote, ReplySource as _};
 
-use super::open_questions::{drop_withdrawn, keep_question};
+use crate::parking::open_questions::{drop_withdrawn, keep_question};
 
 /// The most notes that are kept for the continuation of a call. The newest are kept.
 const MAX_UNREAD_NOTES: usize = 32;

@@ -18,8 +18,8 @@ use weir_wire::params::Params;
 use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 
-use super::task_naming::TaskNaming;
-use super::{TaskRequests, TaskRoute};
+use crate::tasks::task_naming::TaskNaming;
+use crate::tasks::{TaskRequests, TaskRoute};
 
 /// The parts that wait for the task of one call.
 pub(crate) struct TaskAwaiting {

@@ -19,7 +19,7 @@ use weir_core::names::EndpointId;
 use weir_core::principal::Principal;
 use weir_wire::scan;
 
-use super::poll_backoff::PollBackoff;
+use crate::tasks::poll_backoff::PollBackoff;
 
 pub(crate) type PolledTask = (Principal, EndpointId, Arc<str>);
 

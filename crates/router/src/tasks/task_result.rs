@@ -25,11 +25,11 @@ use weir_wire::method::Method;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{related_task, scan};
 
-use super::TaskRequests;
-use super::waited_task::{
+use crate::reply_cleaning;
+use crate::tasks::TaskRequests;
+use crate::tasks::waited_task::{
     MIN_POLL_INTERVAL, TaskAnswers, TaskResultForm, WaitedTask, of_key, poll_interval,
 };
-use crate::reply_cleaning;
 
 /// The longest wait. The task goes on, and can be waited for again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);

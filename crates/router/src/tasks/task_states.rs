@@ -9,9 +9,9 @@ use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{error_code, scan};
 
-use super::task_naming::named;
 use crate::reply_cleaning;
 use crate::reply_transform::ReplyTransform;
+use crate::tasks::task_naming::named;
 
 /// The largest state of a task, its result included: it is read whole.
 const MAX_STATE_BYTES: usize = 16 << 20;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use weir_core::failure::{Failure, FailureKind, UpstreamError};
 use weir_wire::scan;
 
-use super::waited_task::{TaskResultForm, WaitedTask};
+use crate::tasks::waited_task::{TaskResultForm, WaitedTask};
 
 impl WaitedTask {
     /// The failure of a wait that reached its time limit.

@@ -17,10 +17,10 @@ use weir_wire::params::Params;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
-use super::TaskRequests;
-use super::poll_backoff::{self, PollBackoff};
-use super::shared_polls::{LastPoll, PollShare};
-use super::task_states::StateForm;
+use crate::tasks::TaskRequests;
+use crate::tasks::poll_backoff::{self, PollBackoff};
+use crate::tasks::shared_polls::{LastPoll, PollShare};
+use crate::tasks::task_states::StateForm;
 
 /// The shortest interval between polls; the task's own interval is clamped to it.
 pub(super) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);

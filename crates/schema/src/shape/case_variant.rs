@@ -8,9 +8,9 @@
 use serde_json::Value;
 use weir_wire::case_folding::folded;
 
-use super::SchemaShape;
-use super::member_names::all_here;
 use crate::mismatch::Mismatch;
+use crate::shape::SchemaShape;
+use crate::shape::member_names::all_here;
 use crate::unreadable::push;
 
 impl SchemaShape {

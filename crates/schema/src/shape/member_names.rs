@@ -2,7 +2,7 @@
 
 use weir_wire::case_folding::folded;
 
-use super::graph::SchemaNode;
+use crate::shape::graph::SchemaNode;
 
 /// Gathers the names of each node, and marks the nodes that lead to names.
 pub(super) fn gather(nodes: &mut [SchemaNode]) {

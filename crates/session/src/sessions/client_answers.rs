@@ -11,9 +11,9 @@ use weir_core::telemetry::instruments;
 use weir_core::{Principal, SessionKey};
 use weir_wire::header::ReceivedHeader;
 
-use super::local_session::ClientReply;
-use super::session_guards::AskGuard;
-use super::session_table::{LegacySessions, session_key};
+use crate::sessions::local_session::ClientReply;
+use crate::sessions::session_guards::AskGuard;
+use crate::sessions::session_table::{LegacySessions, session_key};
 
 /// The bus topic of a client's answer: session key, 1 for a result and 0 for an error, the id's
 /// length and the id, the result or error object.

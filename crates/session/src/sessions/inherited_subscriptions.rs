@@ -9,9 +9,9 @@ use std::sync::Arc;
 use weir_catalog::UpdateInbox;
 use weir_core::SessionKey;
 
-use super::inherited_uris::InheritedUris;
-use super::session_guards::SubscriptionGuard;
-use super::session_table::LegacySessions;
+use crate::sessions::inherited_uris::InheritedUris;
+use crate::sessions::session_guards::SubscriptionGuard;
+use crate::sessions::session_table::LegacySessions;
 
 impl LegacySessions {
     /// Records the subscriptions that a session had in another process or replica.

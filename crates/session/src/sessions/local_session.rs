@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 use weir_catalog::{ResourceSubscription, UpdateInbox};
 use weir_wire::RequestId;
 
-use super::call_cancellation::CallCancellation;
 use crate::permits::StreamPermit;
+use crate::sessions::call_cancellation::CallCancellation;
 
 /// A resource that a session subscribed to, and its permit.
 pub type SubscribedResource = (ResourceSubscription, StreamPermit);

@@ -11,11 +11,11 @@ use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
 use weir_wire::RequestId;
 
-use super::call_cancellation::CancellationCause;
-use super::client_answers::ANSWER_TOPIC;
-use super::session_table::{CANCEL_TOPIC, LegacySessions, session_key};
 use crate::known_clients::KnownClients;
 use crate::session_settings::SessionLimits;
+use crate::sessions::call_cancellation::CancellationCause;
+use crate::sessions::client_answers::ANSWER_TOPIC;
+use crate::sessions::session_table::{CANCEL_TOPIC, LegacySessions, session_key};
 
 /// The bus topic of ended sessions: the replica that sends it, which has ended them locally, and
 /// their keys.

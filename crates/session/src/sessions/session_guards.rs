@@ -12,9 +12,9 @@ use weir_core::port::StreamKey;
 use weir_core::upstream::ListKind;
 use weir_wire::RequestId;
 
-use super::local_session::SubscribedResource;
-use super::session_table::LegacySessions;
 use crate::session_settings::SessionLimits;
+use crate::sessions::local_session::SubscribedResource;
+use crate::sessions::session_table::LegacySessions;
 
 /// The limits of answers that run on without their connections.
 #[derive(Debug, Clone, Copy)]

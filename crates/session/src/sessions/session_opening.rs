@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 use weir_core::port::RecordKey;
 
-use super::session_table::{LegacySessions, session_key};
+use crate::sessions::session_table::{LegacySessions, session_key};
 
 /// A session whose record is being written. If it is dropped before the end of the write, the
 /// record is removed.

@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 use weir_core::SessionKey;
 use weir_core::port::{RecordKey, random_id};
 
-use super::anonymous_sessions::AnonymousSessions;
-use super::inherited_uris::InheritedUris;
-use super::local_session::LocalSession;
-use super::notified_lists::NotifiedLists;
 use crate::session_settings::SessionPorts;
+use crate::sessions::anonymous_sessions::AnonymousSessions;
+use crate::sessions::inherited_uris::InheritedUris;
+use crate::sessions::local_session::LocalSession;
+use crate::sessions::notified_lists::NotifiedLists;
 
 /// The bus topic of cancellations: session key, then the request's id.
 pub(super) const CANCEL_TOPIC: &str = "cancel";

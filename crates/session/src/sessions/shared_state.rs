@@ -10,11 +10,11 @@ use weir_core::port::WriteOutcome;
 use weir_core::upstream::ListKind;
 use weir_era::session::LegacySessionRecord;
 
-use super::LoadedSession;
-use super::notified_lists::UNKNOWN_VERSION;
-use super::session_table::LegacySessions;
 use crate::session_ids::SessionIds;
 use crate::session_settings::SessionLimits;
+use crate::sessions::LoadedSession;
+use crate::sessions::notified_lists::UNKNOWN_VERSION;
+use crate::sessions::session_table::LegacySessions;
 
 /// The most bytes of URIs in a record. Subscriptions beyond that end with their replica.
 const MAX_SHARED_URI_BYTES: usize = 48 << 10;

@@ -6,9 +6,9 @@ use weir_core::SessionKey;
 use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
 use weir_testkit::{FakeRandom, TokioClock};
 
-use super::session_table::LegacySessions;
 use crate::session_ids::SessionIds;
 use crate::session_settings::SessionPorts;
+use crate::sessions::session_table::LegacySessions;
 
 pub(super) const KEY: SessionKey = SessionKey([1; 16]);
 

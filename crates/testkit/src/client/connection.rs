@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::header_text::insert;
+use crate::client::header_text::insert;
 use crate::owned_task::OwnedTask;
 
 /// A pool of connections, like that of an ordinary client. A request is sent again on another

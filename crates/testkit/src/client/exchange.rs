@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use weir_wire::Revision;
 
-use super::sse_event::{SseEvent, SseEventReader};
+use crate::client::sse_event::{SseEvent, SseEventReader};
 use crate::emitted_messages;
 use crate::message_recorder::{MessageRecorder, RecordedMessage};
 use crate::owned_task::OwnedTask;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_wire::method::NameSource;
 use weir_wire::{Method, Revision, header, meta};
 
-use super::header_text::insert;
+use crate::client::header_text::insert;
 
 /// The metadata that a modern client sends with every request.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::toxic::{ProxyDirection, Toxic};
+use crate::fault_proxy::toxic::{ProxyDirection, Toxic};
 
 /// The state of a proxy.
 #[derive(Debug)]

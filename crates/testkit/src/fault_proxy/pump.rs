@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 
-use super::proxy_state::ProxyState;
-use super::toxic::{ProxyDirection, Toxic};
+use crate::fault_proxy::proxy_state::ProxyState;
+use crate::fault_proxy::toxic::{ProxyDirection, Toxic};
 
 /// The largest piece that passes at once.
 const MAX_PIECE_BYTES: usize = 16 * 1024;

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::mock_response::{MockBody, empty, json_text};
-use super::recorded_request::RecordedRequest;
+use crate::mock_server::mock_response::{MockBody, empty, json_text};
+use crate::mock_server::recorded_request::RecordedRequest;
 
 /// The prefix of test clients' tokens, headers and secrets that must not leave weir.
 pub const CANARY: &str = "CANARY-";

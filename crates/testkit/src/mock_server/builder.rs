@@ -2,11 +2,11 @@
 
 use weir_wire::Revision;
 
-use super::MockServer;
-use super::behaviour::MockBehaviour;
-use super::mock_tool::{CursorBehaviour, MockTool};
-use super::state::{AnswerRule, MockSettings, MockState};
-use super::tasks;
+use crate::mock_server::MockServer;
+use crate::mock_server::behaviour::MockBehaviour;
+use crate::mock_server::mock_tool::{CursorBehaviour, MockTool};
+use crate::mock_server::state::{AnswerRule, MockSettings, MockState};
+use crate::mock_server::tasks;
 
 impl MockServer {
     /// A server of 2026-07-28 alone.

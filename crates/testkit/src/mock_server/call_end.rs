@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::MockState;
+use crate::mock_server::state::MockState;
 
 /// The end of a call.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::sync::{broadcast, watch};
 
-use super::mock_response::MockBody;
-use super::state::{MockChange, MockState};
+use crate::mock_server::mock_response::MockBody;
+use crate::mock_server::state::{MockChange, MockState};
 
 /// Renders a change for one listener; no text if the listener does not want it.
 pub(super) type RenderChange = Box<dyn Fn(&MockChange) -> Option<String> + Send>;

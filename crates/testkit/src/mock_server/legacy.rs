@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use weir_wire::{LogLevel, Revision, error_code};
 
-use super::breakable_stream::ResetSwitch;
-use super::change_stream::{RenderChange, listen};
-use super::library;
-use super::mock_call::MockCall;
-use super::mock_response::{MockBody, empty, error, json_text};
-use super::player::play;
-use super::recorded_request::RecordedRequest;
-use super::state::{MockChange, MockSession, MockState};
-use super::tasks;
+use crate::mock_server::breakable_stream::ResetSwitch;
+use crate::mock_server::change_stream::{RenderChange, listen};
+use crate::mock_server::library;
+use crate::mock_server::mock_call::MockCall;
+use crate::mock_server::mock_response::{MockBody, empty, error, json_text};
+use crate::mock_server::player::play;
+use crate::mock_server::recorded_request::RecordedRequest;
+use crate::mock_server::state::{MockChange, MockSession, MockState};
+use crate::mock_server::tasks;
 
 /// The known facts of a request's session.
 struct MockSessionFacts {

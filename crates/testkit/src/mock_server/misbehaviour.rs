@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use weir_wire::LogLevel;
 
-use super::behaviour::{AnswerForm, AnswerStep, MockBehaviour, message};
+use crate::mock_server::behaviour::{AnswerForm, AnswerStep, MockBehaviour, message};
 
 impl MockBehaviour {
     /// Answers with a body that is not JSON.

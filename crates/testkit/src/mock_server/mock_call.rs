@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_wire::{LogLevel, Revision};
 
-use super::recorded_request::RecordedRequest;
+use crate::mock_server::recorded_request::RecordedRequest;
 
 /// The request that a behaviour answers.
 #[derive(Debug)]

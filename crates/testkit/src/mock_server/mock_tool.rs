@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::behaviour::MockBehaviour;
+use crate::mock_server::behaviour::MockBehaviour;
 
 /// The behaviour of the list's cursors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

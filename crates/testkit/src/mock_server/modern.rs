@@ -6,15 +6,15 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use weir_wire::{LogLevel, Revision, error_code, header, meta};
 
-use super::breakable_stream::ResetSwitch;
-use super::change_stream::{RenderChange, listen};
-use super::library;
-use super::mock_call::MockCall;
-use super::mock_response::{MockBody, empty, error, json_text};
-use super::player::play;
-use super::recorded_request::RecordedRequest;
-use super::state::{MockChange, MockState};
-use super::tasks;
+use crate::mock_server::breakable_stream::ResetSwitch;
+use crate::mock_server::change_stream::{RenderChange, listen};
+use crate::mock_server::library;
+use crate::mock_server::mock_call::MockCall;
+use crate::mock_server::mock_response::{MockBody, empty, error, json_text};
+use crate::mock_server::player::play;
+use crate::mock_server::recorded_request::RecordedRequest;
+use crate::mock_server::state::{MockChange, MockState};
+use crate::mock_server::tasks;
 
 pub(super) async fn answer(
     shared: &Arc<MockState>,

@@ -13,12 +13,12 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot};
 
-use super::behaviour::{AnswerForm, AnswerStep, CallGate, DripRate, MockBehaviour};
-use super::breakable_stream::ResetSwitch;
-use super::call_end::{CallEnd, CallEndGuard};
-use super::mock_call::MockCall;
-use super::mock_response::MockBody;
-use super::state::MockState;
+use crate::mock_server::behaviour::{AnswerForm, AnswerStep, CallGate, DripRate, MockBehaviour};
+use crate::mock_server::breakable_stream::ResetSwitch;
+use crate::mock_server::call_end::{CallEnd, CallEndGuard};
+use crate::mock_server::mock_call::MockCall;
+use crate::mock_server::mock_response::MockBody;
+use crate::mock_server::state::MockState;
 
 /// A JSON answer up to this size has a `Content-Length`.
 const MAX_WHOLE_BYTES: usize = 64 * 1024;

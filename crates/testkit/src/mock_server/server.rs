@@ -12,15 +12,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use weir_wire::{Revision, meta};
 
-use super::breakable_stream::{BreakableStream, ResetSwitch};
-use super::mock_call::MockCall;
-use super::mock_response::{MockBody, empty};
-use super::player::play;
-use super::recorded_request::RecordedRequest;
-use super::state::MockState;
-use super::{legacy, modern};
 use crate::accept::accept;
 use crate::emitted_messages;
+use crate::mock_server::breakable_stream::{BreakableStream, ResetSwitch};
+use crate::mock_server::mock_call::MockCall;
+use crate::mock_server::mock_response::{MockBody, empty};
+use crate::mock_server::player::play;
+use crate::mock_server::recorded_request::RecordedRequest;
+use crate::mock_server::state::MockState;
+use crate::mock_server::{legacy, modern};
 use crate::schemas::MessageSender;
 
 /// The path of the MCP endpoint.

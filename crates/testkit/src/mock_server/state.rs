@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot, watch};
 use weir_wire::{LogLevel, Revision};
 
-use super::authorization::MockAuthorization;
-use super::behaviour::MockBehaviour;
-use super::mock_task::MockTask;
-use super::mock_tool::{self, CursorBehaviour, MockTool};
-use super::recorded_request::RecordedRequest;
+use crate::mock_server::authorization::MockAuthorization;
+use crate::mock_server::behaviour::MockBehaviour;
+use crate::mock_server::mock_task::MockTask;
+use crate::mock_server::mock_tool::{self, CursorBehaviour, MockTool};
+use crate::mock_server::recorded_request::RecordedRequest;
 
 /// The changes that a slow listener may miss before it gets only one.
 const MAX_CHANGES: usize = 4_096;

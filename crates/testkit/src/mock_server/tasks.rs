@@ -7,15 +7,15 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use weir_wire::{Revision, error_code, meta};
 
-use super::behaviour::{AnswerStep, MockBehaviour};
-use super::breakable_stream::ResetSwitch;
-use super::mock_call::MockCall;
-use super::mock_response::{MockBody, error, json_text};
-use super::mock_task::{MockTask, failure, form};
-use super::mock_tool::MockTool;
-use super::player::play;
-use super::recorded_request::RecordedRequest;
-use super::state::{MockChange, MockState};
+use crate::mock_server::behaviour::{AnswerStep, MockBehaviour};
+use crate::mock_server::breakable_stream::ResetSwitch;
+use crate::mock_server::mock_call::MockCall;
+use crate::mock_server::mock_response::{MockBody, error, json_text};
+use crate::mock_server::mock_task::{MockTask, failure, form};
+use crate::mock_server::mock_tool::MockTool;
+use crate::mock_server::player::play;
+use crate::mock_server::recorded_request::RecordedRequest;
+use crate::mock_server::state::{MockChange, MockState};
 
 /// The extension's name.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";

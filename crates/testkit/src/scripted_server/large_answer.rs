@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ScriptedRequest, ServerAct};
+use crate::scripted_server::{ScriptedRequest, ServerAct};
 
 /// The layout of a large answer. Absent parts are left out.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
 use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::{SessionPool, SessionPoolKey};
+use crate::session_pool::{SessionPool, SessionPoolKey};
 use crate::upstream_session::session_handover::ExportedHttpSession;
 use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
 

@@ -10,7 +10,7 @@ use weir_era::lower;
 use weir_upstream_core::list_page::{PageCursor, ToolListRules, ToolTasks, parse_page};
 use weir_wire::method::Method;
 
-use super::UpstreamSession;
+use crate::upstream_session::UpstreamSession;
 
 impl ListSession for UpstreamSession {
     fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {

@@ -12,9 +12,9 @@ use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::LogLevel;
 
-use super::{UpstreamSession, UpstreamSessionClient};
 use crate::session_channel::SessionChannel;
 use crate::standing_stream_slots::StandingStreamSlots;
+use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
 
 /// An open session as one process describes it to the next. The id is a secret.
 #[derive(Clone, Serialize, Deserialize)]

@@ -23,11 +23,11 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::{UpstreamSession, UpstreamSessionClient};
 use crate::http_call::{self, PendingRequest};
 use crate::http_post::{self, ClassifiedResponse};
 use crate::refused_response::RefusedResponse;
 use crate::unopened_session::UnopenedSession;
+use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
 
 /// The time that a server has for the head of a late answer to `initialize`, after the opening of
 /// the session was given up.

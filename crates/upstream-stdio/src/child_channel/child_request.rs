@@ -12,8 +12,10 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::PushOutcome;
 use weir_wire::{Message, Request};
 
-use super::child_silence::CallWait;
-use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingChildRequest, RequestPurpose};
+use crate::child_channel::child_silence::CallWait;
+use crate::child_channel::{
+    ChannelRequest, ChildChannel, OutgoingPurpose, PendingChildRequest, RequestPurpose,
+};
 
 /// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::budget::ByteReservation;
 
-use super::pending_child_request::PendingChildRequest;
+use crate::child_channel::pending_child_request::PendingChildRequest;
 
 /// The purpose of an outgoing message. A request has a permit, another message a part of the memory
 /// budget, until it is sent.

@@ -8,7 +8,7 @@ use weir_wire::{
     EnvelopeOutline, ErrorObject, JsonLimits, Message, MessageError, error_code, scan,
 };
 
-use super::ChildChannel;
+use crate::child_channel::ChildChannel;
 
 /// The text of a failure for an answer that cannot be read.
 const UNREADABLE_TEXT: &str = "The upstream's answer is not a valid message";

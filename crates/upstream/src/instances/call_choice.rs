@@ -10,8 +10,8 @@ use weir_core::{FailureKind, SessionKey};
 use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
-use super::instance_choice;
-use super::{InstanceRoute, RequiredInstance, ServerInstances};
+use crate::instances::instance_choice;
+use crate::instances::{InstanceRoute, RequiredInstance, ServerInstances};
 
 /// An instance that was chosen for a call.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@ use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource,
 };
 
-use super::instance_name::InstanceName;
-use super::server_instance::InstanceCall;
+use crate::instances::instance_name::InstanceName;
+use crate::instances::server_instance::InstanceCall;
 
 /// Wraps a reply. Returns it once its first event is known, or at once if that takes longer.
 pub(crate) async fn wrap(reply: Reply, call: InstanceCall, name: InstanceName) -> Reply {

@@ -12,9 +12,9 @@ use weir_core::upstream::{
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
-use super::server_instance::is_not_now;
-use super::watched_instance::WatchedInstance;
-use super::{ServerInstance, ServerInstances};
+use crate::instances::server_instance::is_not_now;
+use crate::instances::watched_instance::WatchedInstance;
+use crate::instances::{ServerInstance, ServerInstances};
 use crate::single_server::is_answered;
 
 /// The longest wait for a list of another instance, while the watched one does not give it.

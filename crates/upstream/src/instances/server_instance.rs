@@ -12,13 +12,12 @@ use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
 
-use super::instance_breaker::InstanceBreaker;
-use super::instance_choice::Candidate;
-use super::instance_load::{PeakEwma, RecentCalls};
-use super::instance_name::InstanceName;
-use super::list_pause::ListPause;
-
 use crate::breaker::AttemptStart;
+use crate::instances::instance_breaker::InstanceBreaker;
+use crate::instances::instance_choice::Candidate;
+use crate::instances::instance_load::{PeakEwma, RecentCalls};
+use crate::instances::instance_name::InstanceName;
+use crate::instances::list_pause::ListPause;
 use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::settings::InstanceSettings;
 

@@ -6,7 +6,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::stream;
 use weir_core::upstream::{HandoverSession, TaskDescriptions};
 
-use super::{ServerInstances, instance_name};
+use crate::instances::{ServerInstances, instance_name};
 
 impl ServerInstances {
     /// Implements [`weir_core::upstream::Upstream::export_sessions`]. Each description begins with

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::server_instance::ServerInstance;
+use crate::instances::server_instance::ServerInstance;
 
 /// The position of the watched instance. Clones share it.
 #[derive(Clone, Debug)]

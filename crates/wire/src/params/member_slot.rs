@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::params_error::ParamsError;
 use crate::id::RequestId;
 use crate::log_level::LogLevel;
+use crate::params::params_error::ParamsError;
 use crate::scan;
 use crate::scan::json_members::JsonMember;
 

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::member_slot::{
-    MemberSlot, read_level, read_object, read_text, read_token, record_position,
-};
-use super::params_error::ParamsError;
 use crate::log_level::LogLevel;
 use crate::meta;
+use crate::params::member_slot::{
+    MemberSlot, read_level, read_object, read_text, read_token, record_position,
+};
+use crate::params::params_error::ParamsError;
 use crate::revision::Revision;
 use crate::scan;
 use crate::scan::json_members::JsonMember;

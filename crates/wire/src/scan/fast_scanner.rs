@@ -4,9 +4,9 @@
 //! It can only accept. The lexer judges every text that is not accepted here, and finds the fault
 //! and its position; so the two have to agree on accepted texts alone.
 
-use super::json_limits::JsonLimits;
-use super::json_members::{JsonMember, MemberKey};
 use crate::plain_runs;
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::json_members::{JsonMember, MemberKey};
 
 /// The depth up to which brackets are followed; deeper texts go to the lexer.
 const MAX_FAST_DEPTH: usize = 64;

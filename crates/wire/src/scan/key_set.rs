@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::json_members::MemberKey;
+use crate::scan::json_members::MemberKey;
 
 const FEW: usize = 16;
 

@@ -10,13 +10,13 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::ByteSink;
-use super::splice_output::SpliceOutput;
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan;
 use crate::scan::json_limits::JsonLimits;
 use crate::scan::json_members::MemberKey;
+use crate::splice::ByteSink;
 use crate::splice::rewriter::SpliceError;
+use crate::splice::splice_output::SpliceOutput;
 use crate::write;
 
 /// The most bytes held of a block without a type; after that it is replaced unseen, or passes if it

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::ByteSink;
-use super::object_edits::{MemberAction, ObjectEdits};
-use super::splice_output::{HeldMember, SpliceOutput};
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan::json_limits::JsonLimits;
 use crate::scan::scan_error::{ScanError, ScanErrorKind};
+use crate::splice::ByteSink;
+use crate::splice::object_edits::{MemberAction, ObjectEdits};
+use crate::splice::splice_output::{HeldMember, SpliceOutput};
 use crate::write;
 
 /// The most bytes of an observed value that are kept.

@@ -4,8 +4,8 @@ use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 
-use super::ByteSink;
 use crate::scan::json_members::MemberKey;
+use crate::splice::ByteSink;
 
 /// The longest key that is held: a longer one is not a known name, and passes unread. White space
 /// between members is cut to this length.

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::ByteSink;
-use super::splice_output::SpliceOutput;
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan;
 use crate::scan::json_limits::JsonLimits;
 use crate::scan::scan_error::ScanError;
+use crate::splice::ByteSink;
+use crate::splice::splice_output::SpliceOutput;
 use crate::write;
 
 /// The longest string that is read; a longer one passes unchanged.

@@ -12,14 +12,14 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::ByteSink;
-use super::splice_output::SpliceOutput;
 use crate::json_digest::{JsonDigest, StringUnescaper};
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan;
 use crate::scan::json_limits::JsonLimits;
 use crate::scan::json_members::MemberKey;
+use crate::splice::ByteSink;
 use crate::splice::rewriter::SpliceError;
+use crate::splice::splice_output::SpliceOutput;
 use crate::write;
 
 /// The longest key that is read, and the longest type of a block.

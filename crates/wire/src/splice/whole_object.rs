@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::object_edits::{MemberAction, ObjectEdits};
-use super::rewriter::{ObjectRewriter, ObservedMembers, SpliceError};
 use crate::scan;
+use crate::splice::object_edits::{MemberAction, ObjectEdits};
+use crate::splice::rewriter::{ObjectRewriter, ObservedMembers, SpliceError};
 use crate::write::{self, ObjectWriter};
 
 impl ObjectEdits {

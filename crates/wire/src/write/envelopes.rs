@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::ObjectWriter;
 use crate::error_object::ErrorObject;
 use crate::id::RequestId;
+use crate::write::ObjectWriter;
 
 /// A whole request message.
 #[must_use]

@@ -4,13 +4,12 @@
 use std::io;
 use std::time::Duration;
 
+use crate::audit_service::audit_file::AuditFile;
+use crate::audit_service::file_tail::AuditFileTail;
+use crate::audit_service::rotation;
+use crate::audit_service::writer::left_path::LeftPath;
+use crate::audit_service::writer::{RETRY_INTERVAL, RecordWriter};
 use crate::record::{AuditChain, AuditLifecycle, ChainHead};
-
-use super::super::audit_file::AuditFile;
-use super::super::file_tail::AuditFileTail;
-use super::super::rotation;
-use super::left_path::LeftPath;
-use super::{RETRY_INTERVAL, RecordWriter};
 
 impl RecordWriter {
     /// Leaves the path to another process, which continues after the returned record. Later events

@@ -9,7 +9,7 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{RawApiKey, RawAuth};
 use weir_policy::settings::ApiKey;
 
-use super::shared_texts::{arcs, scopes};
+use crate::check::auth_check::shared_texts::{arcs, scopes};
 
 pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey> {
     let mut keys: Vec<ApiKey> = Vec::new();

@@ -8,7 +8,7 @@ use weir_policy::settings::{
     ClientSecret, KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation,
 };
 
-use super::shared_texts::arcs;
+use crate::check::auth_check::shared_texts::arcs;
 use weir_config_file::http_url::{check_authority_url, check_issuer_url};
 use weir_config_file::placeholder;
 

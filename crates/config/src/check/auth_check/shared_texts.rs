@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_config_file::config_report::{ConfigPath, ConfigReport};
 
-use super::super::toolsets_check::{is_scope, no_scope};
+use crate::check::toolsets_check::{is_scope, no_scope};
 
 /// Returns the texts, which many requests then share. Empty if there are none.
 pub(super) fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {

@@ -17,8 +17,8 @@ use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, scan};
 
-use super::question_round::QuestionRound;
-use super::{ClientAsker, NextStep};
+use crate::reply::client_asker::question_round::QuestionRound;
+use crate::reply::client_asker::{ClientAsker, NextStep};
 use crate::reply::client_questions::QuestionSource;
 
 /// The most rounds of one call, against a server that never stops asking.

@@ -17,10 +17,10 @@ use weir_layers::request::outcome::PendingOutcome;
 use weir_wire::method::Method;
 use weir_wire::sse::{self, StreamEncoder};
 
-use super::response_context::{EncodedEnd, ResponseContext};
-use super::result_stream::ResultStream;
-use super::unknown_result::LostAnswer;
 use crate::keep_alive;
+use crate::reply::encode::response_context::{EncodedEnd, ResponseContext};
+use crate::reply::encode::result_stream::ResultStream;
+use crate::reply::encode::unknown_result::LostAnswer;
 use crate::reply::running_call::{CallStep, OwnedCall};
 
 /// The body.

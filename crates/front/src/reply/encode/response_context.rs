@@ -19,7 +19,7 @@ use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
-use super::result_stream::ResultStream;
+use crate::reply::encode::result_stream::ResultStream;
 use crate::session::session_use::CallSessionUse;
 
 /// Longer than most calls take, and short enough that a client does not stay long without an event

@@ -7,7 +7,7 @@ use weir_layers::failure;
 use weir_layers::failure::failure_data::FailureContext;
 use weir_wire::{RequestId, Revision};
 
-use super::ResponseContext;
+use crate::reply::encode::ResponseContext;
 
 /// The cause of a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

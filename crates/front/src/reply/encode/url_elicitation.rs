@@ -17,8 +17,8 @@ use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, error_code};
 
-use super::response_context::{EncodedEnd, ResponseContext, UrlElicitationForm};
 use crate::reply::client_questions;
+use crate::reply::encode::response_context::{EncodedEnd, ResponseContext, UrlElicitationForm};
 
 impl ResponseContext {
     /// Converts the failure if it is `-32042`; `None` for any other.
