@@ -5,13 +5,9 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
-use weir_core::reply::{
-    NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource,
-};
+use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
 use weir_era::server_questions;
@@ -21,109 +17,18 @@ use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_wire::splitter::ResponseEnd;
-use weir_wire::{IncomingMessage, Message, RequestId};
+use weir_wire::{IncomingMessage, Message};
 
 use crate::answer_delivery::{AnswerWatch, LostAnswer};
 use crate::http_post::unreadable_failure;
+use crate::large_result::{ArrivedResult, LargeResult};
 use crate::lost_connection::connection_lost_failure;
 use crate::message_collector::ReleaseRule;
+use crate::pending_request::PendingRequest;
+use crate::response_drain::drain_response;
 use crate::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use crate::response_reader::ResponseReader;
-use crate::session_channel::UpstreamSessionUse;
-use crate::side_channel::SideChannel;
-use crate::standing_stream::CallRegistration;
 use crate::stream_resumption::StreamResumption;
-
-/// A request in flight. Dropping it before its end cancels it at the server.
-pub(crate) struct PendingRequest {
-    side: Option<Arc<dyn SideChannel>>,
-    id: u64,
-    /// The registration at another stream on which the server may send messages about it.
-    entry: Option<CallRegistration>,
-    /// The use of its session, if it is a client's call.
-    session_use: Option<UpstreamSessionUse>,
-}
-
-impl PendingRequest {
-    pub(crate) fn new(side: Option<Arc<dyn SideChannel>>, id: u64) -> Self {
-        Self {
-            side,
-            id,
-            entry: None,
-            session_use: None,
-        }
-    }
-
-    /// Adds the use of its session, which ends with the request.
-    pub(crate) fn with_use(mut self, session_use: Option<UpstreamSessionUse>) -> Self {
-        self.session_use = session_use;
-        self
-    }
-
-    /// Adds the registration at the session's standing stream.
-    pub(crate) fn with_registration(mut self, entry: Option<CallRegistration>) -> Self {
-        self.entry = entry;
-        self
-    }
-
-    /// True if the server may send messages about the request at another stream.
-    pub(crate) fn is_registered(&self) -> bool {
-        self.entry.is_some()
-    }
-
-    /// Ends the request without a cancellation. Its unread questions are answered with an error.
-    pub(crate) fn end(&mut self) {
-        // Before the session is released: an unused session is ended by the time of its last use.
-        drop(self.session_use.take());
-        let unread = self.take_unread_questions();
-        if let Some(side) = self.side.take() {
-            refuse(&*side, &unread);
-        }
-    }
-
-    /// Stops taking messages but the response itself: further questions would wait as long as the
-    /// client does not read.
-    fn stop_listening(&mut self) {
-        let unread = self.take_unread_questions();
-        if let Some(side) = &self.side {
-            refuse(&**side, &unread);
-        }
-    }
-
-    /// Ends the registration, and returns the questions that nobody has read.
-    fn take_unread_questions(&mut self) -> Vec<RequestId> {
-        self.entry
-            .take()
-            .map(CallRegistration::take_questions)
-            .unwrap_or_default()
-    }
-
-    fn poll_registration(&self, cx: &mut Context<'_>) -> Option<Message> {
-        match self.entry.as_ref()?.poll_message(cx) {
-            Poll::Ready(message) => Some(message),
-            Poll::Pending => None,
-        }
-    }
-}
-
-impl Drop for PendingRequest {
-    fn drop(&mut self) {
-        drop(self.session_use.take());
-        let unread = self.take_unread_questions();
-        if let Some(side) = self.side.take() {
-            side.cancel(self.id);
-            refuse(&*side, &unread);
-        }
-    }
-}
-
-/// Answers questions with an error.
-fn refuse(side: &dyn SideChannel, questions: &[RequestId]) {
-    questions
-        .iter()
-        .for_each(|id| side.send(server_questions::no_answer_response(id)));
-}
 
 /// Reads a response up to its first event. All values are gathered before the future begins, which
 /// keeps it small.
@@ -537,7 +442,7 @@ impl HttpCallReply {
     fn close(&mut self) {
         self.pending.end();
         if let Some(answer) = self.answer.take() {
-            drain(&self.context, answer);
+            drain_response(&self.context, answer);
         }
     }
 }
@@ -554,101 +459,4 @@ fn waiting_note() -> ReplyEvent {
         kind: NoteKind::StillWorking,
         params: Bytes::new(),
     })
-}
-
-/// Reads the rest of a response, for a moment.
-fn drain(context: &UpstreamContext, mut answer: ResponseReader) {
-    if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
-        return;
-    }
-    // Each such response keeps its connection for this long: beyond the bound it is closed at once.
-    let Ok(permit) = context.responses.drain_permits.clone().try_acquire_owned() else {
-        return;
-    };
-    context.tasks.spawn(async move {
-        let _permit = permit;
-        let rest = async { while let Ok(Some(_)) = answer.part().await {} };
-        // The connection of a server that keeps the stream open is closed.
-        let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;
-    });
-}
-
-/// A large result that has arrived, forwarded in pieces so that its memory is freed with them.
-struct ArrivedResult(Option<HeldLargeResult>);
-
-impl PayloadSource for ArrivedResult {
-    fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Some(held) = &mut self.0 else {
-            return Poll::Ready(None);
-        };
-        if let Some(block) = held.blocks.pop() {
-            return Poll::Ready(Some(Ok(block)));
-        }
-        let rest = self.0.take().map(|held| held.end.rest);
-        Poll::Ready(rest.map(Ok))
-    }
-}
-
-/// A large result that is arriving. Its last bytes are forwarded once it is known to be this
-/// request's complete result.
-struct LargeResult {
-    context: Arc<UpstreamContext>,
-    answer: Option<ResponseReader>,
-    release: ReleaseRule,
-    pending: PendingRequest,
-}
-
-impl LargeResult {
-    /// Returns the fault of a result that was forwarded but turned out to be invalid.
-    fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
-        if !self.release.is_of(end.response.id.as_ref()) {
-            self.context.label.count_dropped("late_id");
-            return Some(self.context.label.fail(
-                FailureKind::BadAnswer,
-                "The upstream's answer is to another request",
-            ));
-        }
-        if !self.release.is_plain(end.result_type.as_deref()) {
-            self.context.label.count_dropped("late_type");
-            let text = "The upstream says too late that its answer is no complete result";
-            return Some(self.context.label.fail(FailureKind::BadAnswer, text));
-        }
-        None
-    }
-}
-
-impl PayloadSource for LargeResult {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Some(answer) = &mut self.answer else {
-            return Poll::Ready(None);
-        };
-        let mut part = ready!(answer.poll_part(cx));
-        // The server's reconnection time may stand between the lines of an event.
-        while let Ok(Some(ResponsePart::Mark { .. })) = part {
-            part = ready!(answer.poll_part(cx));
-        }
-        let failure = match part {
-            Ok(Some(ResponsePart::Result(chunk))) => return Poll::Ready(Some(Ok(chunk))),
-            Ok(Some(ResponsePart::LargeEnd(end))) => match self.late_fault(&end) {
-                Some(fault) => fault,
-                None => {
-                    self.pending.end();
-                    if let Some(answer) = self.answer.take() {
-                        drain(&self.context, answer);
-                    }
-                    return Poll::Ready(Some(Ok(end.rest)));
-                }
-            },
-            Ok(Some(_)) => self
-                .context
-                .label
-                .fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
-            Ok(None) => connection_lost_failure(&self.context.label),
-            Err(error) => unreadable_failure(&self.context.label, error),
-        };
-        if let Some(mut answer) = self.answer.take() {
-            answer.retire_connection();
-        }
-        Poll::Ready(Some(Err(failure)))
-    }
 }

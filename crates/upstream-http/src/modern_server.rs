@@ -24,8 +24,9 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::{Revision, error_code};
 
-use crate::http_call::{self, PendingRequest};
+use crate::http_call;
 use crate::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION, USUAL_HEADERS};
+use crate::pending_request::PendingRequest;
 
 /// The client of one modern server.
 #[derive(Clone, Debug)]

@@ -35,8 +35,9 @@ pub(crate) use lists::list;
 pub(crate) use session_opening::OpenedUpstreamSession;
 
 use crate::early_reply::{self, HeadOutcome};
-use crate::http_call::{self, HttpCallReply, PendingRequest};
+use crate::http_call::{self, HttpCallReply};
 use crate::http_post::{self, ClassifiedResponse};
+use crate::pending_request::PendingRequest;
 use crate::reading_state::{ReadingPermit, ReadingPublisher};
 use crate::refused_response::RefusedResponse;
 use crate::response_reader::ResponseReader;

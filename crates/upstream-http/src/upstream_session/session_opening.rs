@@ -23,8 +23,9 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use crate::http_call::{self, PendingRequest};
+use crate::http_call;
 use crate::http_post::{self, ClassifiedResponse};
+use crate::pending_request::PendingRequest;
 use crate::refused_response::RefusedResponse;
 use crate::unopened_session::UnopenedSession;
 use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
