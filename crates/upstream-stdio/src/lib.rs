@@ -6,6 +6,7 @@
 
 mod asking_turn;
 mod child_channel;
+mod child_choice;
 mod child_end;
 mod child_environment;
 mod child_eras;
@@ -33,27 +34,22 @@ mod value_claim;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use weir_core::call::TaskMode;
-use weir_core::instant::millis;
 use weir_core::reply::Reply;
-use weir_core::telemetry::instruments;
 use weir_core::upstream::{
     ClientSessionChange, ListWatch, OutboundCall, ProcessStart, ResourceUpdates, TaskNotifications,
 };
-use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::{CapabilityClass, SessionKey};
+use weir_era::lower;
 use weir_era::upstream_messages::RevisionDialect;
-use weir_era::{lower, server_questions};
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
+use weir_upstream_core::keyed_slots::KeyedSlots;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
-use weir_wire::method::Method;
 
-use asking_turn::AskingPermit;
 pub use child_channel::{ChildChannel, OutgoingPurpose, PendingChildRequest};
 use child_key::ChildKey;
 pub use child_source::{ChildSource, SseConnector};
@@ -79,16 +75,10 @@ pub struct StdioUpstream {
     swept: AtomicBool,
 }
 
-/// A child for a call, and the turn to be asked in it, if the call takes one.
-type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
-
 /// The most capability classes that are watched apart; the catalog follows no more.
 const MAX_WATCH_CLASSES: usize = 16;
 /// The longest wait of a watch for the first child in the other era.
 const SECOND_ERA_WAIT: Duration = Duration::from_secs(5);
-/// The most children of one principal and class.
-const MAX_CHILDREN_PER_CLASS: u8 = 4;
-
 impl StdioUpstream {
     /// Makes the server of `origin`. Starts nothing before the first call or watch.
     #[must_use]
@@ -132,85 +122,6 @@ impl StdioUpstream {
         stdio_call::call(&self.context, running, turn, outbound).await
     }
 
-    /// Returns a process in the legacy era for a call of a client with a session. Absent if the
-    /// call is to go over the bridge: the client has no session, the server has no such era,
-    /// could not be probed now or failed to begin in it before, or runs as many processes as
-    /// allowed and the client has no capabilities.
-    ///
-    /// # Errors
-    /// A server that is known to have that era cannot be called in it now.
-    async fn take_legacy(
-        self: &Arc<Self>,
-        outbound: &OutboundCall,
-    ) -> Result<Option<ChildAndTurn>, FailedAttempt> {
-        if !self
-            .starter
-            .eras
-            .may_be_legacy(outbound.call.capabilities.class)
-        {
-            return Ok(None);
-        }
-        if self.starter.eras.is_second_era_unproven() {
-            self.probe_second_era_beside_calls(outbound);
-            return Ok(None);
-        }
-        let looking = self.starter.eras.look_for_second().await;
-        let is_known = looking.is_none();
-        // The probe of an earlier caller may have failed meanwhile.
-        if self.starter.eras.is_second_refused() || self.starter.eras.is_second_era_unproven() {
-            return Ok(None);
-        }
-        let key = self.key(outbound, true);
-        if !self.reserve_slot(&key) {
-            instruments()
-                .upstream_bridged
-                .add(1, &[self.context.label.attribute()]);
-            return Ok(None);
-        }
-        match self.take(key.clone(), outbound).await {
-            Ok(taken) => Ok(Some(taken)),
-            Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
-                // The start of another caller's process may have gone on without its caller.
-                self.slots.remove_slot(&key);
-                Ok(None)
-            }
-            Err(_) if self.starter.eras.is_second_refused() => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// Makes the slot of a process in the legacy era for a client without capabilities, which does
-    /// not justify ending another client's process. False if there is no room for it. Other clients
-    /// get their slot when the process starts.
-    fn reserve_slot(&self, key: &ChildKey) -> bool {
-        let now = self.context.clock.millis();
-        key.class != CapabilityClass::BASE || self.slots.free_slot(key, now).is_some()
-    }
-
-    /// Starts a process in the legacy era to find out if the server has it, while calls go over the
-    /// bridge.
-    fn probe_second_era_beside_calls(self: &Arc<Self>, outbound: &OutboundCall) {
-        let now = self.context.clock.now();
-        let Some(turn) = self.starter.eras.try_look_for_second(now) else {
-            return;
-        };
-        let key = self.key(outbound, true);
-        if !self.reserve_slot(&key) {
-            return;
-        }
-        let (upstream, clients) = (self.clone(), key.clients(outbound));
-        self.context.tasks.spawn_endless(async move {
-            let _turn = turn;
-            if upstream
-                .running(&upstream.slots, &key, clients)
-                .await
-                .is_err()
-            {
-                upstream.slots.remove_slot(&key);
-            }
-        });
-    }
-
     /// True while it is unknown if a modern server has a legacy era as well.
     pub fn may_find_sessions(&self) -> bool {
         let eras = &self.starter.eras;
@@ -221,95 +132,6 @@ impl StdioUpstream {
     pub async fn find_sessions(self: &Arc<Self>, outbound: &OutboundCall) {
         // The call itself reports a failure.
         drop(self.take_legacy(outbound).await);
-    }
-
-    /// Returns a child for a call, with the turn to be asked if it takes one.
-    async fn take(
-        self: &Arc<Self>,
-        key: ChildKey,
-        outbound: &OutboundCall,
-    ) -> Result<ChildAndTurn, FailedAttempt> {
-        let may_be_asked =
-            key.class != CapabilityClass::BASE && server_questions::may_ask_in(&outbound.call);
-        if !may_be_asked || key.session.is_some() || is_about_task_result(&outbound.call) {
-            return Ok((
-                self.running(&self.slots, &key, key.clients(outbound))
-                    .await?,
-                None,
-            ));
-        }
-        self.take_with_turn(key, outbound).await
-    }
-
-    fn key(&self, outbound: &OutboundCall, is_legacy: bool) -> ChildKey {
-        let class = outbound
-            .call
-            .capabilities
-            .class
-            .cut(self.declared_at_start(is_legacy));
-        match self.sharing {
-            SessionSharing::Shared if class == CapabilityClass::BASE => ChildKey {
-                is_legacy,
-                ..ChildKey::SHARED
-            },
-            SessionSharing::Shared | SessionSharing::Principal => {
-                let session = match &self.starter.origin {
-                    ChildSource::Process(..) => None,
-                    ChildSource::Sse(_) => outbound
-                        .call
-                        .session
-                        .filter(|_| class != CapabilityClass::BASE),
-                };
-                ChildKey {
-                    principal: Some(outbound.principal.clone()),
-                    class,
-                    session,
-                    nth: 0,
-                    is_legacy,
-                }
-            }
-        }
-    }
-
-    /// Returns the capabilities that are declared to a child at its start. To a modern one they are
-    /// declared with each call. While the era is unknown they are declared, since only the answer
-    /// shows the era.
-    fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
-        match self.starter.eras.first_dialect() {
-            Some(dialect) if dialect.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
-            Some(_) | None => self.context.permissions.asks(),
-        }
-    }
-
-    /// Returns a child with its turn: the first free one, or a new one within the bound, or else
-    /// the first to become free.
-    async fn take_with_turn(
-        self: &Arc<Self>,
-        mut key: ChildKey,
-        outbound: &OutboundCall,
-    ) -> Result<ChildAndTurn, FailedAttempt> {
-        let (mut first, session) = (None, outbound.call.session);
-        for nth in 0..MAX_CHILDREN_PER_CLASS {
-            key.nth = nth;
-            let running = match self.running(&self.slots, &key, key.clients(outbound)).await {
-                Err(refusal) if first.is_none() => return Err(refusal),
-                Err(_) => break,
-                Ok(running) => running,
-            };
-            let Some(legacy) = &running.legacy else {
-                return Ok((running, None));
-            };
-            let turn = legacy.turn.clone();
-            if let Some(permit) = turn.try_take(session) {
-                return Ok((running, Some(permit)));
-            }
-            first.get_or_insert((running, turn));
-        }
-        let Some((running, turn)) = first else {
-            return Err(Failure::internal("a child was not looked for").into());
-        };
-        let permit = turn.wait_for_turn(session).await;
-        Ok((running, Some(permit)))
     }
 
     /// Opens a watch: on the child that all clients share, or on one without a principal. For
@@ -514,76 +336,4 @@ impl StdioUpstream {
         all.extend(self.watched.take_all());
         futures_util::future::join_all(all.iter().map(|running| running.child.stopped())).await;
     }
-
-    async fn running(
-        self: &Arc<Self>,
-        slots: &KeyedSlots<ChildKey, RunningChild>,
-        key: &ChildKey,
-        clients: ChildClients,
-    ) -> Result<Arc<RunningChild>, FailedAttempt> {
-        let is_own = |other: &ChildKey| key.principal.is_some() && other.principal == key.principal;
-        let Some((slot, gone)) = slots.slot_of(key, self.context.clock.millis(), is_own) else {
-            return Err(self.starter.origin.full_failure(&self.context).into());
-        };
-        drop(gone);
-        self.sweep(key);
-        if let Some(running) = alive(&slot) {
-            return Ok(running);
-        }
-        if let ChildSource::Process(_, keeper) = &self.starter.origin {
-            keeper.wait_for_children().await;
-        }
-        let opening = slot.opening.clone().lock_owned().await;
-        if let Some(running) = alive(&slot) {
-            return Ok(running);
-        }
-        // On the heap: few calls start a process.
-        Box::pin(
-            self.starter
-                .clone()
-                .start_detached(slot, key.clone(), clients, opening),
-        )
-        .await
-    }
-
-    /// Starts the task that ends unused processes, once. A child that all clients share needs no
-    /// such task, because the watch always uses it.
-    fn sweep(&self, key: &ChildKey) {
-        let is_alone = self.sharing == SessionSharing::Shared
-            && self.context.permissions.asks() == CapabilityClass::BASE
-            && !key.is_legacy;
-        if is_alone || self.swept.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (slots, watched) = (Arc::downgrade(&self.slots), Arc::downgrade(&self.watched));
-        let context = self.context.clone();
-        let idle = self.context.bounds.session_idle;
-        self.context.tasks.spawn_endless(async move {
-            loop {
-                tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
-                let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else {
-                    return;
-                };
-                let before = context.clock.millis().saturating_sub(millis(idle));
-                // Dropping a child ends its process.
-                drop((slots.take_unused(before), watched.take_unused(before)));
-            }
-        });
-    }
-}
-
-/// True for calls about tasks. A task is asked after in the child that began it, and asks while
-/// other calls run, so these calls go to the first child, and wait for no turn.
-fn is_about_task_result(call: &Call) -> bool {
-    let about = matches!(
-        call.method,
-        Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel
-    );
-    about || matches!(call.task_mode, TaskMode::Wanted { .. })
-}
-
-fn alive(slot: &KeyedSlot<RunningChild>) -> Option<Arc<RunningChild>> {
-    slot.current
-        .load_full()
-        .filter(|running| !running.child.is_over())
 }

@@ -634,16 +634,16 @@ pub(crate) const ASKS_ERA: &[(&str, &str)] = &[
         "refuses a revision that `initialize` cannot agree on",
     ),
     (
+        "upstream-stdio/src/child_choice.rs",
+        "decides the capabilities that are declared before the era is known",
+    ),
+    (
         "upstream-stdio/src/child_eras.rs",
         "decides the era of a child process",
     ),
     (
         "upstream-stdio/src/child_handover.rs",
         "describes a modern server again after a hand-over",
-    ),
-    (
-        "upstream-stdio/src/lib.rs",
-        "decides the capabilities that are declared before the era is known",
     ),
     (
         "upstream-stdio/src/running_child.rs",
