@@ -4,18 +4,16 @@
 //! Its client belongs to a session like any other: its messages pass through the usual layers, and
 //! the answers' own bodies are written to the one stream, an event at a time.
 
-use std::future::Future as _;
-use std::pin::Pin;
+mod connection_session;
+mod sse_body;
+
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use http_body::Frame;
+use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::Authenticated;
+use tokio_util::sync::CancellationToken;
 use weir_core::port::{BoxFuture, ReplicaId, random_id};
 use weir_layers::failure;
 use weir_layers::failure::request_refusal::RequestRefusal;
@@ -34,24 +32,22 @@ use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
-use weir_layers::request::session_lookup::{plain_session, version};
 use weir_listen::OtherProcess;
-use weir_session::{
-    AnswerKind, LoadedSession, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId,
-    StreamKind, StreamPermit, session_headers,
-};
+use weir_session::{AnswerKind, NoPendingAnswer, SseConnection, SseConnectionId, StreamKind};
 use weir_wire::method::Method as Rpc;
 use weir_wire::{Era, IncomingMessage, Message, MessageError, RequestId};
 
 use crate::handler::forwarding;
+use crate::handler::sse_transport::connection_session::{
+    SseConnectionGuard, begin_session, reopen_session, sealed_session,
+};
+use crate::handler::sse_transport::sse_body::{SUCCESSOR_RETRY_MS, SseBody};
 use crate::handler::{mcp_service, message_decoding};
-use crate::keep_alive::{self, KeepAlive};
+use crate::keep_alive::KeepAlive;
 use crate::method::open_listening;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
-/// The time until a client connects again to the process after this one, which accepts already.
-const SUCCESSOR_RETRY_MS: u64 = 100;
 
 /// The service of one of the paths, below its layers.
 #[derive(Clone, Copy)]
@@ -205,43 +201,6 @@ fn connect_again(context: &HttpRequestContext) -> HttpAnswer {
     answer::events(Bytes::from(format!("retry: {retry}\n\n")).into())
 }
 
-/// Opens a session for a client that connects again, such as a browser's `EventSource`: its program
-/// takes the new path for messages, and does not send `initialize` again. The id of an event has the
-/// settings of its session. A client that names only the revision of its session, as the TypeScript
-/// SDK does, goes on without capabilities.
-///
-/// Without a session, the client gets its stream all the same: an `EventSource` does not connect
-/// again after another status than 200, and a later `initialize` on the stream may get a session.
-async fn reopen_session(
-    SseConnectionGuard {
-        context,
-        connection,
-        ..
-    }: &SseConnectionGuard,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) {
-    let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    let earlier = last_event
-        .and_then(|id| connection.open_session(&context.shared().sealer, id))
-        .or_else(|| Some(plain_session(context, version(headers).ok()??)));
-    let Some(earlier) = earlier else { return };
-    let (sessions, peer) = (&context.shared().sessions, context.client_address);
-    let limits = &context.limits().session;
-    let opened = sessions.reopen(sender.principal(), peer, earlier, limits);
-    match opened.await {
-        Ok(opened) => {
-            if let Ok(session) = HeaderValue::try_from(opened.text) {
-                begin_session(connection, context, sender, session).await;
-            }
-        }
-        Err(failure) => tracing::debug!(
-            endpoint = %context.endpoint(), error = failure.cause(),
-            "HTTP+SSE stream without a session: none could be opened"
-        ),
-    }
-}
-
 /// The answer that a message gets on the stream.
 struct StreamAnswer {
     kind: AnswerKind,
@@ -365,219 +324,4 @@ fn headers_of_message(mut posted: HeaderMap, connection: &SseConnection) -> Head
     }
     posted.extend(connection.headers());
     posted
-}
-
-/// Makes the session that `initialize` opened that of the connection, and forwards the session's
-/// own stream to it.
-///
-/// A connection has one session at a time: a client that sends `initialize` again, such as one whose
-/// first attempt timed out, begins anew. The session before that ends.
-async fn begin_session(
-    connection: &Arc<SseConnection>,
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    session: HeaderValue,
-) {
-    let former = match connection.set_session(session.clone()) {
-        Ok(former) => former,
-        Err(unused) => Some(unused),
-    };
-    if let Some(former) = former {
-        end_session(context, connection, former).await;
-    }
-    let listening = forward_session_stream(
-        connection.clone(),
-        context.clone(),
-        sender.for_payload(()),
-        session,
-    );
-    let listening = connection
-        .closed
-        .clone()
-        .run_until_cancelled_owned(listening);
-    context.shared().shutdown.spawn_detached(listening);
-}
-
-/// Forwards the stream of a session to its connection. The connection ends with its session: the
-/// client learns of the end in no other way, and connects again.
-async fn forward_session_stream(
-    connection: Arc<SseConnection>,
-    context: HttpRequestContext,
-    sender: Authenticated<()>,
-    session: HeaderValue,
-) {
-    let head = RequestHead {
-        context: &context,
-        sender: &sender,
-        headers: &session_headers(session.clone()),
-    };
-    // Without its session's stream the client would miss notifications: it connects again, too.
-    if let Ok(stream) = open_listening::open_on_connection(head).await {
-        connection.write(stream, None).await;
-    }
-    // A drain ends the session's stream first, and the connection once all messages are answered.
-    if connection.has_session(&session) && !context.shared().shutdown.is_draining() {
-        connection.closed.cancel();
-    }
-}
-
-/// Ends a session of the connection.
-async fn end_session(
-    context: &HttpRequestContext,
-    connection: &SseConnection,
-    session: HeaderValue,
-) {
-    if let Some(own) = load_own(context, connection, &session).await {
-        let sessions = &context.shared().sessions;
-        sessions.end(&own.record_key, &own.record).await;
-    }
-}
-
-/// The settings of the connection's session as the id of an event, if it has a session.
-async fn sealed_session(
-    connection: &SseConnection,
-    context: &HttpRequestContext,
-) -> Option<String> {
-    let session = load_own(context, connection, &connection.session()?).await?;
-    let (sealer, random) = (&context.shared().sealer, &*context.ports().random);
-    Some(connection.seal_session(sealer, random, &session.record))
-}
-
-async fn load_own(
-    context: &HttpRequestContext,
-    connection: &SseConnection,
-    session: &HeaderValue,
-) -> Option<LoadedSession> {
-    let (sessions, limits) = (&context.shared().sessions, &context.limits().session);
-    match sessions.load(&connection.principal, session, limits).await {
-        Ok(SessionPlace::Here(session)) => Some(session),
-        Ok(SessionPlace::Elsewhere(_) | SessionPlace::Gone) | Err(_) => None,
-    }
-}
-
-/// Ends the connection and its session when its stream is dropped.
-struct SseConnectionGuard {
-    context: HttpRequestContext,
-    id: [u8; 16],
-    connection: Arc<SseConnection>,
-}
-
-impl Drop for SseConnectionGuard {
-    fn drop(&mut self) {
-        let shared = self.context.shared();
-        shared.sse_connections.remove(&self.id);
-        let Some(session) = self.connection.end() else {
-            return;
-        };
-        let (context, connection) = (self.context.clone(), self.connection.clone());
-        shared
-            .shutdown
-            .spawn_detached(async move { end_session(&context, &connection, session).await });
-    }
-}
-
-/// The body of the connection's stream.
-struct SseBody {
-    first: Option<Bytes>,
-    chunks: mpsc::Receiver<Bytes>,
-    /// True between two events.
-    between: bool,
-    over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Fires when the drain began and all messages are answered.
-    drained: BoxFuture<'static, ()>,
-    keep_alive: KeepAlive,
-    is_ending: bool,
-    is_over: bool,
-    hold: SseConnectionGuard,
-    _permit: StreamPermit,
-}
-
-impl SseBody {
-    fn new(
-        first: String,
-        chunks: mpsc::Receiver<Bytes>,
-        hold: SseConnectionGuard,
-        permit: StreamPermit,
-        keep_alive: KeepAlive,
-    ) -> Self {
-        let drain = hold.context.shared().shutdown.drain().clone();
-        let pending = hold.connection.pending.clone();
-        let drained = async move {
-            drain.cancelled().await;
-            pending.close_when_none().await;
-        };
-        Self {
-            first: Some(first.into()),
-            chunks,
-            between: true,
-            over: Box::pin(hold.connection.closed.clone().cancelled_owned()),
-            drained: Box::pin(drained),
-            keep_alive,
-            is_ending: false,
-            is_over: false,
-            hold,
-            _permit: permit,
-        }
-    }
-}
-
-impl SseBody {
-    /// The delay at the end of the stream, once: the process after this one accepts already.
-    fn take_last_retry(&mut self) -> Option<Bytes> {
-        let context = &self.hold.context;
-        let successor = context.other_process(OtherProcess::Successor);
-        let is_first = !std::mem::replace(&mut self.is_over, true);
-        (is_first && self.between && successor.is_some()).then(successor_retry)
-    }
-}
-
-/// A `retry` field for a client that is to connect to the process after this one.
-fn successor_retry() -> Bytes {
-    Bytes::from(format!("retry: {SUCCESSOR_RETRY_MS}\n\n"))
-}
-
-impl http_body::Body for SseBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Task<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = &mut *self;
-        if let Some(first) = this.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        if this.is_over {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(Some(piece)) = this.chunks.poll_recv(cx) {
-            this.between = piece.ends_with(b"\n\n");
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
-        loop {
-            if !this.is_ending {
-                this.is_ending = this.keep_alive.is_expired()
-                    || this.drained.as_mut().poll(cx).is_ready()
-                    || this.over.as_mut().poll(cx).is_ready();
-            }
-            if this.is_ending {
-                this.hold.connection.closed.cancel();
-                // The last answer may have come since the look above.
-                return Poll::Ready(match this.chunks.poll_recv(cx) {
-                    Poll::Ready(Some(piece)) => {
-                        this.between = piece.ends_with(b"\n\n");
-                        Some(Ok(Frame::data(piece)))
-                    }
-                    Poll::Ready(None) | Poll::Pending => {
-                        this.take_last_retry().map(|retry| Ok(Frame::data(retry)))
-                    }
-                });
-            }
-            std::task::ready!(this.keep_alive.poll_due(cx));
-            if this.between && !this.keep_alive.is_expired() {
-                return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
-            }
-        }
-    }
 }
