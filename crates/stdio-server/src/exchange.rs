@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use weir_front::UpcomingRequest;
+use weir_front::{InMemoryBody, UpcomingRequest};
 use weir_wire::message::Request as HostRequest;
 use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
@@ -68,12 +68,7 @@ impl HostExchange {
         self.shared.begin_session(None).await;
         self.reach_remote().await?;
         let post = self.shared.requests.post(None, self.request.raw.clone());
-        let response = self
-            .shared
-            .channel
-            .send(post)
-            .await
-            .map_err(|stopped| stopped.to_string())?;
+        let response = self.send(post).await?;
         let id = response.headers().get("mcp-session-id").cloned();
         let mut messages = ResponseMessages::new(response, &self.shared.room);
         let Some(answer) = messages.next().await.map_err(|error| error.to_string())? else {
@@ -144,6 +139,14 @@ impl HostExchange {
         }
     }
 
+    async fn send(
+        &self,
+        post: http::Request<Bytes>,
+    ) -> Result<http::Response<InMemoryBody>, String> {
+        let sent = self.shared.channel.send(post).await;
+        sent.map_err(|stopped| stopped.to_string())
+    }
+
     /// Writes all messages of the response.
     ///
     /// # Errors
@@ -154,12 +157,7 @@ impl HostExchange {
         post: http::Request<Bytes>,
         written: &mut WrittenMessages,
     ) -> Result<(), String> {
-        let response = self
-            .shared
-            .channel
-            .send(post)
-            .await
-            .map_err(|stopped| stopped.to_string())?;
+        let response = self.send(post).await?;
         let mut messages = ResponseMessages::new(response, &self.shared.room);
         loop {
             match messages.next().await {

@@ -181,15 +181,7 @@ pub(crate) async fn follow_task(
         return None;
     }
     let (publisher, seen) = ReadingPublisher::for_task();
-    let reading = ReadingTask::new(
-        context
-            .tasks
-            .spawn_endless(stream_reader::read_subscription(
-                context.clone(),
-                stream,
-                publisher,
-            )),
-    );
+    let reading = stream_reader::read_subscription(context, stream, publisher);
     let updates = stream::unfold((seen, reading), |(mut seen, reading)| async move {
         seen.changed().await.ok()?;
         let is_lost = seen.borrow().lost.is_some();
@@ -274,15 +266,6 @@ async fn replace_subscription(
         return Ok((None, acknowledged));
     }
     let (publisher, seen) = ReadingPublisher::new(Some(pending.clone()));
-    let context = &modern.context;
-    let reading = ReadingTask::new(
-        context
-            .tasks
-            .spawn_endless(stream_reader::read_subscription(
-                context.clone(),
-                stream,
-                publisher,
-            )),
-    );
+    let reading = stream_reader::read_subscription(&modern.context, stream, publisher);
     Ok((Some((seen, reading)), acknowledged))
 }

@@ -130,9 +130,9 @@ impl HttpWatch {
             return;
         }
         let (publisher, seen) = ReadingPublisher::new(None);
-        let reading = stream_reader::read_subscription(self.context.clone(), stream, publisher);
+        let reader = stream_reader::read_subscription(&self.context, stream, publisher);
         self.seen = seen;
-        self.reader = Some(ReadingTask::new(self.context.tasks.spawn_endless(reading)));
+        self.reader = Some(reader);
     }
 }
 

@@ -90,16 +90,19 @@ pub(crate) struct HttpSubscription {
     pub(crate) id: u64,
 }
 
-/// Reads a subscription to its end.
-pub(crate) async fn read_subscription(
-    context: Arc<UpstreamContext>,
+/// Starts the task that reads a subscription to its end.
+pub(crate) fn read_subscription(
+    context: &Arc<UpstreamContext>,
     subscription: HttpSubscription,
     publisher: ReadingPublisher,
-) {
+) -> ReadingTask {
     let HttpSubscription { mut stream, id } = subscription;
-    let mut reader = StreamReader::new(context, publisher, StreamKind::Subscription(id));
-    let why = reader.read(&mut stream).await;
-    reader.lost(&why);
+    let kind = StreamKind::Subscription(id);
+    let mut reader = StreamReader::new(context.clone(), publisher, kind);
+    ReadingTask::new(context.tasks.spawn_endless(async move {
+        let why = reader.read(&mut stream).await;
+        reader.lost(&why);
+    }))
 }
 
 struct StreamReader {

@@ -125,12 +125,12 @@ impl ChildKeeper {
                 .next()
                 .ok_or_else(|| io::Error::other("a descriptor is missing"))
         };
-        let (input, output, errors, line) = (next()?, next()?, next()?, next()?);
-        let line = StdStream::from(line);
-        line.set_nonblocking(true)?;
-        let (said, open) = UnixStream::from_std(line)?.into_split();
-        let (words, process) = (
-            BufReader::new(said).lines(),
+        let (input, output, errors, socket) = (next()?, next()?, next()?, next()?);
+        let socket = StdStream::from(socket);
+        socket.set_nonblocking(true)?;
+        let (read_half, open) = UnixStream::from_std(socket)?.into_split();
+        let (messages, process) = (
+            BufReader::new(read_half).lines(),
             descriptors.next().map(ProcessHandle::from),
         );
         Ok(KeptChild {
@@ -140,7 +140,7 @@ impl ChildKeeper {
             control: ChildControlSocket {
                 keeper: self.clone(),
                 pipe: self.pipe()?,
-                messages: words,
+                messages,
                 open: Some(open),
                 process,
             },
@@ -200,7 +200,7 @@ impl ChildKeeper {
         let (errors, child_errors) = io::pipe()?;
         let (own, other) = StdStream::pair()?;
         own.set_nonblocking(true)?;
-        let (said, mut open) = UnixStream::from_std(own)?.into_split();
+        let (read_half, mut open) = UnixStream::from_std(own)?.into_split();
         let given: [OwnedFd; DESCRIPTORS] = [
             other.into(),
             child_input.into(),
@@ -216,19 +216,12 @@ impl ChildKeeper {
         if sent.is_err() || open.write_all(&text).await.is_err() {
             return Ok(Err(KeeperLost));
         }
-        let Ok(Some((_, process))) = descriptors::receive(said.as_ref()).await else {
+        let Ok(Some((_, process))) = descriptors::receive(read_half.as_ref()).await else {
             return Ok(Err(KeeperLost));
         };
         let process = process.into_iter().next().map(ProcessHandle::from);
-        let mut words = BufReader::new(said).lines();
-        match words
-            .next_line()
-            .await
-            .ok()
-            .flatten()
-            .as_deref()
-            .and_then(KeeperMessage::parse)
-        {
+        let mut messages = BufReader::new(read_half).lines();
+        match next_message(&mut messages).await {
             Some(KeeperMessage::Started) => {}
             Some(KeeperMessage::Failed(number, text)) => {
                 return Err(keeper_protocol::error(number, &text));
@@ -244,7 +237,7 @@ impl ChildKeeper {
             control: ChildControlSocket {
                 keeper: self.clone(),
                 pipe: pipe.clone(),
-                messages: words,
+                messages,
                 open: Some(open),
                 process,
             },
@@ -316,16 +309,16 @@ impl KeptChild {
             input,
             output,
             errors,
-            control: line,
+            control: socket,
         } = self;
         let ChildControlSocket {
-            messages: words,
+            messages,
             open,
             process,
             ..
-        } = line;
+        } = socket;
         let open = open.ok_or_else(|| io::Error::other("the child is to end"))?;
-        let line = words
+        let socket = messages
             .into_inner()
             .into_inner()
             .reunite(open)
@@ -334,7 +327,7 @@ impl KeptChild {
             input.into_nonblocking_fd()?,
             output.into_nonblocking_fd()?,
             errors.into_nonblocking_fd()?,
-            line.into_std()?.into(),
+            socket.into_std()?.into(),
         ];
         all.extend(process.map(OwnedFd::from));
         Ok(all)
@@ -346,9 +339,9 @@ impl ChildControlSocket {
     /// follow in their times. Returns the exit status if the child has just ended.
     pub async fn close(&mut self) -> Option<io::Result<ExitStatus>> {
         self.open = None;
-        match self.next_message().await {
+        match next_message(&mut self.messages).await {
             Some(KeeperMessage::Ending) => None,
-            word => Some(self.end(word.as_ref())),
+            message => Some(self.end(message.as_ref())),
         }
     }
 
@@ -357,8 +350,8 @@ impl ChildControlSocket {
     /// # Errors
     /// The keeper was lost, so the exit status is unknown.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
-        let word = self.next_message().await;
-        self.end(word.as_ref())
+        let message = next_message(&mut self.messages).await;
+        self.end(message.as_ref())
     }
 
     /// Ends a child and its descendants after the keeper was lost: its `input` is closed, and soon
@@ -375,21 +368,16 @@ impl ChildControlSocket {
         }
     }
 
-    async fn next_message(&mut self) -> Option<KeeperMessage> {
-        self.messages
-            .next_line()
-            .await
-            .ok()
-            .flatten()
-            .as_deref()
-            .and_then(KeeperMessage::parse)
-    }
-
-    fn end(&self, word: Option<&KeeperMessage>) -> io::Result<ExitStatus> {
-        if let Some(KeeperMessage::Ended(raw)) = word {
+    fn end(&self, message: Option<&KeeperMessage>) -> io::Result<ExitStatus> {
+        if let Some(KeeperMessage::Ended(raw)) = message {
             return Ok(keeper_protocol::status(*raw));
         }
         self.keeper.forget_lost(&self.pipe);
         Err(io::Error::other("the keeper of child processes ended"))
     }
+}
+
+/// Returns the next message of the keeper. `None` if the keeper was lost, or the message is unknown.
+async fn next_message(messages: &mut Lines<BufReader<OwnedReadHalf>>) -> Option<KeeperMessage> {
+    KeeperMessage::parse(&messages.next_line().await.ok()??)
 }

@@ -74,16 +74,10 @@ pub(super) fn read_object(
     slot: MemberSlot,
     member: &'static str,
 ) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.range() else {
-        return Ok(None);
-    };
-    if !scan::is_object(&raw[range.clone()]) {
-        return Err(ParamsError {
-            member,
-            expected: "an object",
-        });
-    }
-    Ok(Some(raw.slice(range)))
+    read_raw(raw, slot, scan::is_object).map_err(|()| ParamsError {
+        member,
+        expected: "an object",
+    })
 }
 
 pub(super) fn read_token(
@@ -91,16 +85,24 @@ pub(super) fn read_token(
     slot: MemberSlot,
     member: &'static str,
 ) -> Result<Option<Bytes>, ParamsError> {
-    let Some(range) = slot.range() else {
-        return Ok(None);
-    };
-    if RequestId::from_json(&raw[range.clone()]).is_err() {
-        return Err(ParamsError {
-            member,
-            expected: "a string or an integer of at most 256 bytes",
-        });
+    let is_token = |value: &[u8]| RequestId::from_json(value).is_ok();
+    read_raw(raw, slot, is_token).map_err(|()| ParamsError {
+        member,
+        expected: "a string or an integer of at most 256 bytes",
+    })
+}
+
+/// Returns the bytes of a value that has to be valid.
+fn read_raw(
+    raw: &Bytes,
+    slot: MemberSlot,
+    is_valid: impl FnOnce(&[u8]) -> bool,
+) -> Result<Option<Bytes>, ()> {
+    match slot.range() {
+        None => Ok(None),
+        Some(range) if is_valid(&raw[range.clone()]) => Ok(Some(raw.slice(range))),
+        Some(_) => Err(()),
     }
-    Ok(Some(raw.slice(range)))
 }
 
 pub(super) fn read_level(
