@@ -54,7 +54,7 @@ impl AdminConnections {
         });
         let mut open = self.open.lock();
         if open.len() >= self.most {
-            let at = expendable(&open)?;
+            let at = connection_to_end(&open)?;
             open.remove(at).end.cancel();
         }
         open.push(entry.clone());
@@ -66,7 +66,7 @@ impl AdminConnections {
 }
 
 /// Returns the index of the connection to end first.
-fn expendable(open: &[Arc<AdminConnectionState>]) -> Option<usize> {
+fn connection_to_end(open: &[Arc<AdminConnectionState>]) -> Option<usize> {
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
     for entry in open {
         *of_address.entry(entry.address).or_default() += 1;

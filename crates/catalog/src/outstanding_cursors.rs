@@ -19,7 +19,7 @@ pub(super) struct OutstandingCursors(Mutex<HashMap<u64, (Instant, EndpointId)>>)
 
 impl OutstandingCursors {
     /// Records that a client received a cursor of this list.
-    pub(super) fn gave(&self, list: u64, endpoint: &EndpointId) {
+    pub(super) fn add(&self, list: u64, endpoint: &EndpointId) {
         let mut open = self.0.lock();
         if open.len() < MAX_OUTSTANDING || open.contains_key(&list) {
             open.insert(list, (Instant::now(), endpoint.clone()));
@@ -27,7 +27,7 @@ impl OutstandingCursors {
     }
 
     /// Records that the client came back with a cursor.
-    pub(super) fn came_back(&self, list: u64) {
+    pub(super) fn remove(&self, list: u64) {
         self.0.lock().remove(&list);
     }
 
@@ -51,19 +51,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_list_is_counted_once_and_the_table_is_bounded() {
-        let (book, at, age) = (
+        let (cursors, at, age) = (
             OutstandingCursors::default(),
             EndpointId::new("/mcp"),
             Duration::from_secs(600),
         );
-        book.gave(1, &at);
-        book.gave(2, &at);
-        book.came_back(1);
+        cursors.add(1, &at);
+        cursors.add(2, &at);
+        cursors.remove(1);
         tokio::time::advance(age).await;
-        assert_eq!(book.sweep(age).len(), 1);
-        assert_eq!(book.sweep(age), []);
-        (0..10_000).for_each(|list| book.gave(list, &at));
+        assert_eq!(cursors.sweep(age).len(), 1);
+        assert_eq!(cursors.sweep(age), []);
+        (0..10_000).for_each(|list| cursors.add(list, &at));
         tokio::time::advance(age).await;
-        assert_eq!(book.sweep(age).len(), MAX_OUTSTANDING);
+        assert_eq!(cursors.sweep(age).len(), MAX_OUTSTANDING);
     }
 }

@@ -90,7 +90,7 @@ impl Catalog {
         if of_list(cursor.class) != of_list(ask.class) {
             return Err(Failure::bad_cursor());
         }
-        self.outstanding_cursors.came_back(cursor.list);
+        self.outstanding_cursors.remove(cursor.list);
         let of_session = ask
             .session
             .and_then(|client| self.session_views.find(client, cursor.version));
@@ -155,7 +155,7 @@ impl Catalog {
             if let Some(client) = ask.session.filter(|_| whole.is_of_session) {
                 self.session_views.keep(client, whole);
             }
-            self.outstanding_cursors.gave(list, ask.endpoint);
+            self.outstanding_cursors.add(list, ask.endpoint);
             Cursor {
                 version: whole.version,
                 class,

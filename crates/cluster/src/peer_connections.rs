@@ -113,7 +113,7 @@ impl PeerConnections {
     fn open_to(&self, to: &ReplicaId) -> Option<PeerConnection> {
         let peers = self.peers.lock();
         let connections = &peers.get(to)?.connections;
-        open(&connections[roomiest(connections)?]).cloned()
+        open(&connections[with_most_room(connections)?]).cloned()
     }
 
     /// Takes note that a replica has ended, though there is a connection to its address.
@@ -155,7 +155,7 @@ impl PeerSlot {
         let has_room = all.iter().position(has_room);
         let is_coming = || all.iter().position(|one| one.peek().is_none());
         let is_full = all.len() >= MAX_CONNECTIONS;
-        let is_last = || roomiest(all).filter(|_| is_full);
+        let is_last = || with_most_room(all).filter(|_| is_full);
         let chosen = has_room.or_else(is_coming).or_else(is_last)?;
         let later = self.connections.split_off(chosen + 1);
         let is_needed = |one: &SharedConnection| !open(one).is_some_and(PeerConnection::is_idle);
@@ -176,7 +176,7 @@ fn open(connection: &SharedConnection) -> Option<&PeerConnection> {
 }
 
 /// The place of the connection with the most room.
-fn roomiest(connections: &[SharedConnection]) -> Option<usize> {
+fn with_most_room(connections: &[SharedConnection]) -> Option<usize> {
     let room = connections
         .iter()
         .map(|one| open(one).map(PeerConnection::window_left));

@@ -188,8 +188,8 @@ fn announce(weir: &Weir, begun: &LoadedConfig<'_>) -> Result<Option<StartBanner>
     };
     let banner = begun
         .log
-        .person()
-        .map(|person| StartBanner::show(config, bound, person.colors));
+        .terminal()
+        .map(|terminal| StartBanner::show(config, bound, terminal.colors));
     if banner.is_none() {
         tracing::info!(
             clients = %bound.clients,

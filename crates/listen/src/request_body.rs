@@ -60,7 +60,7 @@ impl Expectation {
     }
 
     /// Notes that the body is waited for.
-    fn meet(&self) {
+    fn mark_awaited(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -125,7 +125,7 @@ impl http_body::Body for RequestBody {
                 let polled = stream.poll_data(cx);
                 let expected = expectation.take();
                 if let (Poll::Pending, Some(expected)) = (&polled, expected) {
-                    expected.meet();
+                    expected.mark_awaited();
                 }
                 Poll::Ready(std::task::ready!(polled).map(|data| {
                     let data = data?;

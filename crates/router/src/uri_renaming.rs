@@ -69,16 +69,16 @@ impl UriRenaming {
         for member in scan::members(&result) {
             let at = member.value;
             match &*member.key.decode() {
-                "contents" => each(&result, at, &mut |content| {
+                "contents" => for_each_element(&result, at, &mut |content| {
                     uri_of(&result, content, &mut places)
                 }),
-                "content" => each(&result, at, &mut |block| {
+                "content" => for_each_element(&result, at, &mut |block| {
                     self::block(&result, block, &mut places)
                 }),
-                "messages" => each(&result, at, &mut |message| {
+                "messages" => for_each_element(&result, at, &mut |message| {
                     if let Some(content) = within(&result, &message, "content") {
                         if result[content.clone()].starts_with(b"[") {
-                            each(&result, content, &mut |block| {
+                            for_each_element(&result, content, &mut |block| {
                                 self::block(&result, block, &mut places)
                             });
                         } else {
@@ -251,7 +251,7 @@ fn within(result: &[u8], at: &Range<usize>, name: &str) -> Option<Range<usize>> 
 }
 
 /// Every element of the array at `at`.
-fn each(result: &[u8], at: Range<usize>, act: &mut dyn FnMut(Range<usize>)) {
+fn for_each_element(result: &[u8], at: Range<usize>, act: &mut dyn FnMut(Range<usize>)) {
     let array = &result[at.clone()];
     if array.starts_with(b"[") {
         scan::elements(array).for_each(|one| act(at.start + one.start..at.start + one.end));

@@ -30,7 +30,7 @@ pub const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost t
 /// Validates the bytes of a value against a schema.
 #[must_use]
 pub fn verdict(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
-    judged(schema, bytes, CompiledSchema::verdict)
+    verdict_by(schema, bytes, CompiledSchema::verdict)
 }
 
 /// Validates the bytes of a tool's arguments against its input schema. Properties must not differ
@@ -38,10 +38,10 @@ pub fn verdict(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
 /// up.
 #[must_use]
 pub fn verdict_of_arguments(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
-    judged(schema, bytes, CompiledSchema::verdict_of_arguments)
+    verdict_by(schema, bytes, CompiledSchema::verdict_of_arguments)
 }
 
-fn judged(
+fn verdict_by(
     schema: &CompiledSchema,
     bytes: &[u8],
     judge: fn(&CompiledSchema, &Value, usize) -> SchemaVerdict,

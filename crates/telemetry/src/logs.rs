@@ -137,11 +137,11 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let person = (terminal && human).then(|| LogTerminal {
+    let log_terminal = (terminal && human).then(|| LogTerminal {
         colors: wants_colors(),
     });
     let (queue, limit) = log().clone();
-    let ansi = person.is_some_and(|person| person.colors);
+    let ansi = log_terminal.is_some_and(|log_terminal| log_terminal.colors);
     let log = fmt()
         .with_env_filter(filter)
         .with_writer(QueueWriter(queue))
@@ -150,20 +150,20 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
     let log = log.log_internal_errors(false);
     // Messages of libraries that use the crate `log` are left out. Those of the Redis client repeat
     // what weir says itself, several times a second while a node of a cluster is down.
-    let (control, started) = if person.is_some() {
+    let (control, started) = if log_terminal.is_some() {
         // A person at a terminal knows the date.
         let log = log
             .compact()
             .with_timer(LocalTimer(TimeZone::own()))
             .with_filter_reloading();
         (
-            LogControl::new(log.reload_handle(), text, person),
+            LogControl::new(log.reload_handle(), text, log_terminal),
             set_global_default(log.finish().with(limit)),
         )
     } else if human {
         let log = log.compact().with_filter_reloading();
         (
-            LogControl::new(log.reload_handle(), text, person),
+            LogControl::new(log.reload_handle(), text, log_terminal),
             set_global_default(log.finish().with(limit)),
         )
     } else {
@@ -173,7 +173,7 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
             .with_span_list(false)
             .with_filter_reloading();
         (
-            LogControl::new(log.reload_handle(), text, person),
+            LogControl::new(log.reload_handle(), text, log_terminal),
             set_global_default(log.finish().with(limit)),
         )
     };
@@ -210,26 +210,26 @@ pub struct LogControl {
     take: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
     /// The filter that weir began with.
     usual: Arc<str>,
-    person: Option<LogTerminal>,
+    terminal: Option<LogTerminal>,
 }
 
 impl LogControl {
     fn new<S: 'static>(
         handle: Handle<EnvFilter, S>,
         usual: &str,
-        person: Option<LogTerminal>,
+        terminal: Option<LogTerminal>,
     ) -> Self {
         let take = move |filter| handle.reload(filter).map_err(|error| error.to_string());
         Self {
             take: Arc::new(take),
             usual: usual.into(),
-            person,
+            terminal,
         }
     }
 
     /// Returns the terminal of the person who reads the log; `None` if programs do.
-    pub fn person(&self) -> Option<LogTerminal> {
-        self.person
+    pub fn terminal(&self) -> Option<LogTerminal> {
+        self.terminal
     }
 
     /// Sets another filter.

@@ -10,7 +10,7 @@ use serde_json::Value;
 #[must_use]
 pub fn plain(text: &str) -> String {
     text.chars()
-        .filter(|c| !steers(*c) || matches!(c, '\n' | '\t'))
+        .filter(|c| !controls_terminal(*c) || matches!(c, '\n' | '\t'))
         .collect()
 }
 
@@ -50,7 +50,7 @@ pub fn url_without_credentials(url: &str) -> String {
 pub fn json(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
-        if steers(c) {
+        if controls_terminal(c) {
             // All of them are in the basic plane, so no surrogate pair is needed.
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
@@ -62,7 +62,7 @@ pub fn json(value: &Value) -> String {
 
 /// Reports if a character steers a terminal: C0, DEL and C1 begin escape sequences; bidirectional
 /// marks reorder the shown text.
-fn steers(c: char) -> bool {
+fn controls_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(one_line(hostile), "a[2Jb31mcde  f");
         let value = json!({ hostile: [hostile] });
         let text = super::json(&value);
-        assert!(text.chars().all(|c| !steers(c)), "{text:?}");
+        assert!(text.chars().all(|c| !controls_terminal(c)), "{text:?}");
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(value));
     }
 }

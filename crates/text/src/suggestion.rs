@@ -19,7 +19,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 pub fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found: Vec<_> = names
         .into_iter()
-        .filter_map(|name| Some((unlikeness(word, name)?, name)))
+        .filter_map(|name| Some((edit_distances(word, name)?, name)))
         .collect();
     found.sort();
     found.truncate(MOST);
@@ -28,7 +28,7 @@ pub fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
 
 /// Returns the edits between the names without their upstreams, then between the whole ones; `None`
 /// for a name that is not similar.
-fn unlikeness(word: &str, name: &str) -> Option<(usize, usize)> {
+fn edit_distances(word: &str, name: &str) -> Option<(usize, usize)> {
     let (word, name) = (word.to_lowercase(), name.to_lowercase());
     // For a URI template: the text before its first variable.
     let template = own(&name)

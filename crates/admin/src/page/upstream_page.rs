@@ -34,7 +34,7 @@ pub(super) fn body(state: &AdminState, upstream: &UpstreamView) -> Markup {
                 p { (badge(upstream.state)) ", changed " (relative_time(upstream.since, now)) }
             }
             (figures(&upstream.calls))
-            (troubles(upstream, now))
+            (failure_sections(upstream, now))
             @if let Some(change) = &upstream.change {
                 (section("Change by an operator", &operators_change(change, now)))
             }
@@ -69,7 +69,7 @@ fn figures(calls: &UpstreamCallsView) -> Markup {
 }
 
 /// Returns the sections on the failure, the start, and the last failure if it is over.
-fn troubles(upstream: &UpstreamView, now: SystemTime) -> Markup {
+fn failure_sections(upstream: &UpstreamView, now: SystemTime) -> Markup {
     let last_error = upstream.last_error.as_deref();
     let starting = upstream.starting.as_ref().map(|starting| {
         let says = starting.says.as_deref().unwrap_or("none yet");

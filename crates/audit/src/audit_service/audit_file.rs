@@ -118,7 +118,7 @@ impl AuditFile {
     /// # Errors
     ///
     /// The system has no file descriptor left.
-    pub(super) fn twin(&self) -> io::Result<Self> {
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
         let (path, file, turn) = (self.path.clone(), self.file.try_clone()?, self.turn.clone());
         Ok(Self {
             path,

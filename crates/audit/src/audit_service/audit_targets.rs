@@ -99,7 +99,7 @@ impl AuditFiles {
         let refusals = match &calls {
             // A pipe or a device takes both chains.
             Some((journal, _)) if !journal.is_regular() => {
-                Some((journal.twin()?, AuditFileTail::empty()))
+                Some((journal.try_clone()?, AuditFileTail::empty()))
             }
             _ => open(&refusals_plan(plan))?,
         };

@@ -44,11 +44,11 @@ pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<SealedRecord>>, AuditT
     let out = AuditFile::stdout()?;
     dropped("stdout", 0);
     let (sender, receiver) = sync_channel(BACKLOG);
-    let worker = AuditThread::start("audit-stdout", move || pour(&receiver, out))?;
+    let worker = AuditThread::start("audit-stdout", move || write_records(&receiver, out))?;
     Ok((sender, worker))
 }
 
-fn pour(receiver: &Receiver<Arc<SealedRecord>>, mut out: AuditFile) {
+fn write_records(receiver: &Receiver<Arc<SealedRecord>>, mut out: AuditFile) {
     while let Ok(first) = receiver.recv() {
         let mut count = 1;
         out.push(first.line.as_bytes());

@@ -13,7 +13,7 @@ use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings}
 
 use crate::check::toolsets_check::{is_scope, no_scope};
 use crate::checked_config::implied_base;
-use shared_texts::{arcs, scopes};
+use shared_texts::{scopes, shared};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::local_host::is_local;
 use weir_config_file::raw::{RawAuth, RawConfig, RawSubject};
@@ -194,7 +194,7 @@ fn certificates(
     };
     Some(CertificateRules {
         subject,
-        groups: arcs(raw.groups.as_ref()),
+        groups: shared(raw.groups.as_ref()),
         scopes: scopes(
             raw.scopes.as_ref(),
             &ConfigPath::at("auth.mtls.scopes"),

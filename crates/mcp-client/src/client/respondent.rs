@@ -39,7 +39,7 @@ pub(super) async fn answer_all(
         let method = question["method"].as_str().unwrap_or_default();
         let answer = match respondent {
             Some(respondent) => respondent.answer(method, &question["params"]).await,
-            None => Err(nobody(method)),
+            None => Err(declined(method)),
         };
         // This revision has no error form for an input response. A declined elicitation is an
         // answer.
@@ -60,11 +60,11 @@ pub(super) async fn answer(
     match respondent {
         _ if method == Method::Ping.as_str() => Ok(Value::Object(Map::new())),
         Some(respondent) => respondent.answer(method, params).await,
-        None => Err(nobody(method)),
+        None => Err(declined(method)),
     }
 }
 
-fn nobody(method: &str) -> DeclinedRequest {
+fn declined(method: &str) -> DeclinedRequest {
     let what = weir_text::one_line(method);
     let why = format!(
         "the server asks its user something (`{what}`): run the command at a terminal, where you can answer"

@@ -33,7 +33,7 @@ impl RecentCalls {
 
     /// Returns the number at `now`.
     pub(crate) fn at(&self, now: Duration) -> f64 {
-        self.count * fading(self.updated_at, now)
+        self.count * decay_factor(self.updated_at, now)
     }
 }
 
@@ -43,7 +43,7 @@ impl PeakEwma {
         let latency = latency.as_secs_f64();
         self.seconds = Some(match self.seconds {
             Some(before) if before > latency => {
-                let kept = fading(self.updated_at, now);
+                let kept = decay_factor(self.updated_at, now);
                 before * kept + latency * (1.0 - kept)
             }
             _ => latency,
@@ -60,13 +60,13 @@ impl PeakEwma {
 
     /// Returns the estimate at `now`; absent before the first answer.
     pub(crate) fn estimate(&self, now: Duration) -> Option<Duration> {
-        let seconds = self.seconds? * fading(self.updated_at, now);
+        let seconds = self.seconds? * decay_factor(self.updated_at, now);
         Some(Duration::from_secs_f64(seconds))
     }
 }
 
 /// Returns the part of an old value that is left at `now`.
-fn fading(updated_at: Duration, now: Duration) -> f64 {
+fn decay_factor(updated_at: Duration, now: Duration) -> f64 {
     let age = now.saturating_sub(updated_at);
     (-age.as_secs_f64() / DECAY.as_secs_f64()).exp()
 }

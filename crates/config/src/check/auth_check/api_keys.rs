@@ -9,7 +9,7 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{RawApiKey, RawAuth};
 use weir_policy::settings::ApiKey;
 
-use crate::check::auth_check::shared_texts::{arcs, scopes};
+use crate::check::auth_check::shared_texts::{scopes, shared};
 
 pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey> {
     let mut keys: Vec<ApiKey> = Vec::new();
@@ -59,7 +59,7 @@ fn api_key(raw: &RawApiKey, scopes: Vec<Arc<str>>) -> Result<ApiKey, (&'static s
         id: id.to_owned(),
         digest,
         subject: subject.into(),
-        groups: arcs(raw.groups.as_ref()),
+        groups: shared(raw.groups.as_ref()),
         scopes,
         expires,
     })

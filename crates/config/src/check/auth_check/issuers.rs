@@ -8,7 +8,7 @@ use weir_policy::settings::{
     ClientSecret, KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation,
 };
 
-use crate::check::auth_check::shared_texts::arcs;
+use crate::check::auth_check::shared_texts::shared;
 use weir_config_file::http_url::{check_authority_url, check_issuer_url};
 use weir_config_file::placeholder;
 
@@ -73,7 +73,7 @@ fn one(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> Option<
     }
     let groups = match &raw.groups {
         None => vec!["groups".into()],
-        Some(paths) => arcs(Some(paths)),
+        Some(paths) => shared(Some(paths)),
     };
     check_claim_paths(raw.groups.as_ref(), &path.key("groups"), report);
     check_claim_paths(raw.claims.as_ref(), &path.key("claims"), report);
@@ -83,9 +83,9 @@ fn one(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> Option<
             None => key_proof(raw, path, report),
             Some(asked) => introspection_proof(raw, asked, path, report),
         },
-        audiences: arcs(raw.audience.as_ref()),
+        audiences: shared(raw.audience.as_ref()),
         groups,
-        claims: arcs(raw.claims.as_ref()),
+        claims: shared(raw.claims.as_ref()),
     })
 }
 

@@ -7,7 +7,7 @@ use weir_config_file::config_report::{ConfigPath, ConfigReport};
 use crate::check::toolsets_check::{is_scope, no_scope};
 
 /// Returns the texts, which many requests then share. Empty if there are none.
-pub(super) fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
+pub(super) fn shared(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
     texts
         .into_iter()
         .flatten()
@@ -26,5 +26,5 @@ pub(super) fn scopes(
             report.add(no_scope(path.key(n)));
         }
     }
-    arcs(texts)
+    shared(texts)
 }
