@@ -253,9 +253,9 @@ impl ListView {
 
     fn show(&self, view: View, before: &Arc<View>, context: &CatalogContext, now: Instant) {
         let moved = view.version != before.version;
-        let is_news = moved
+        let has_changed = moved
             || view.repeat_count() > before.repeat_count()
-            || ChangeCount::is_news_after(view.change_count, before.change_count);
+            || ChangeCount::has_grown_since(view.change_count, before.change_count);
         if moved {
             self.superseded.lock().put(
                 before.clone(),
@@ -268,7 +268,7 @@ impl ListView {
         self.current.store(Arc::new(view));
         self.view_changes.announce();
         // A client that comes later sees the new list anyway.
-        if is_news && self.announcements.watchers() > 0 {
+        if has_changed && self.announcements.watchers() > 0 {
             self.announcer.lock().is_pending = true;
         }
     }

@@ -89,7 +89,7 @@ pub(super) struct ChangeCount {
 
 impl ChangeCount {
     /// True if the server sent one since `before`. Those to clients of another class do not count.
-    pub(super) fn is_news_after(current: Option<Self>, before: Option<Self>) -> bool {
+    pub(super) fn has_grown_since(current: Option<Self>, before: Option<Self>) -> bool {
         current
             .zip(before)
             .is_some_and(|(now, before)| now.class == before.class && now.times > before.times)

@@ -129,12 +129,12 @@ impl ViewWatch {
                 Poll::Ready(ListChange::Changed) => {
                     let (version, change_count, repeats) = self.now();
                     let is_repeated = repeats > std::mem::replace(&mut self.repeats, repeats);
-                    let is_news = is_repeated
-                        | ChangeCount::is_news_after(
+                    let has_changed = is_repeated
+                        | ChangeCount::has_grown_since(
                             change_count,
                             std::mem::replace(&mut self.change_count, change_count),
                         );
-                    if std::mem::replace(&mut self.last, version) != version || is_news {
+                    if std::mem::replace(&mut self.last, version) != version || has_changed {
                         return Poll::Ready(ListChange::Changed);
                     }
                 }

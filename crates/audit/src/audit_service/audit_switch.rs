@@ -24,10 +24,10 @@ impl AuditSwitch {
         self.0.load().is_some()
     }
 
-    fn with<T>(&self, tell: impl FnOnce(&dyn AuditLog) -> T) -> T {
+    fn with<T>(&self, record: impl FnOnce(&dyn AuditLog) -> T) -> T {
         match &*self.0.load() {
-            Some(recorder) => tell(&**recorder),
-            None => tell(&LogAudit),
+            Some(recorder) => record(&**recorder),
+            None => record(&LogAudit),
         }
     }
 }

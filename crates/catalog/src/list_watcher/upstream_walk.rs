@@ -206,8 +206,8 @@ impl ListWatcher {
                 list_digest(&new.items)
             }
         });
-        let is_news = digests != before.digests || before.walks == 0;
-        if let Some(hops) = following.hops().filter(|_| is_news) {
+        let has_changed = digests != before.digests || before.walks == 0;
+        if let Some(hops) = following.hops().filter(|_| has_changed) {
             let group = self.feed.group();
             let announced = announcements.announce(&group, ListDigests { digests, hops });
             match announced.await {

@@ -184,7 +184,7 @@ impl TaskFollower {
         }
         let soonest = Instant::now() + MIN_POLL_INTERVAL;
         let is_changed = tokio::select! {
-            is_changed = self.announcements.next() => is_news,
+            is_changed = self.announcements.next() => is_changed,
             () = self.changes.wait_for_other_state(self.last.as_ref()) => true,
             () = sleep_until(self.next) => false,
         };

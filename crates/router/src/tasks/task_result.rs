@@ -193,13 +193,13 @@ impl TaskResultWait {
         let status = scan::find(&state, "status")
             .and_then(|at| scan::string(&state[at]))
             .unwrap_or_default();
-        let is_news = self
+        let has_changed = self
             .status
             .as_deref()
             .is_some_and(|before| before != status);
         self.status = Some(status.to_string());
         self.is_over = matches!(&*status, "completed" | "failed" | "cancelled");
-        if is_news && self.task.form == TaskResultForm::AsTask {
+        if has_changed && self.task.form == TaskResultForm::AsTask {
             let note = ReplyNote {
                 kind: NoteKind::Other(Method::TasksStatus),
                 params: state.clone(),

@@ -50,7 +50,7 @@ impl EventKeeper for MemoryEventKeeper {
 }
 
 struct RecorderFixture {
-    shelf: Arc<MemoryEventKeeper>,
+    keeper: Arc<MemoryEventKeeper>,
     clock: FakeClock,
     refusals: Arc<RefusalCounter>,
     recorder: AuditRecorder,
@@ -58,16 +58,16 @@ struct RecorderFixture {
 
 impl RecorderFixture {
     fn new(shape: ArgumentRecording) -> Self {
-        let (shelf, clock) = (Arc::new(MemoryEventKeeper::default()), FakeClock::new());
+        let (keeper, clock) = (Arc::new(MemoryEventKeeper::default()), FakeClock::new());
         let refusals = Arc::new(RefusalCounter::new(Arc::new(clock.clone())));
         let recorder = AuditRecorder::new(
             Arc::new(clock.clone()),
-            shelf.clone(),
+            keeper.clone(),
             shape,
             refusals.clone(),
         );
         Self {
-            shelf,
+            keeper,
             clock,
             refusals,
             recorder,
@@ -78,7 +78,7 @@ impl RecorderFixture {
     fn lines(&self) -> Vec<String> {
         let mut chain = AuditChain::after(ChainHead::genesis(), None);
         let lines: Vec<String> = self
-            .shelf
+            .keeper
             .events
             .lock()
             .iter()
@@ -264,7 +264,7 @@ async fn refusal_has_one_record_and_unrecordable_call_is_refused() {
         (&world.last()["rule"], record.get("rule")),
         (&"no-deletes".into(), None)
     );
-    world.shelf.full.store(true, Ordering::SeqCst);
+    world.keeper.full.store(true, Ordering::SeqCst);
     for decision in [
         GateDecision::Refused(&denied()),
         GateDecision::Allowed(&CallPermission::default()),
