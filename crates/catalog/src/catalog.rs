@@ -35,7 +35,7 @@ use crate::view::{EMPTY_VIEW, View};
 use crate::view_updater::{self, UpdateRound};
 
 /// The endpoints and upstreams of one reload, both in config order.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Topology {
     /// The endpoints.
     pub endpoints: Vec<Arc<Endpoint>>,
@@ -60,6 +60,7 @@ pub struct Catalog {
 }
 
 /// The endpoint that a call comes over and the upstream that it goes to, of the same reload.
+#[derive(Debug)]
 pub struct CallRoute {
     /// The endpoint; absent if it is gone.
     pub endpoint: Option<Arc<Endpoint>>,
@@ -72,12 +73,6 @@ pub struct CallRoute {
     pub timings: Arc<CallTimings>,
     /// Tells that its lists may be out of date.
     pub stale_lists: Arc<StaleListSignal>,
-}
-
-impl fmt::Debug for CallRoute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CallRoute(to {})", self.upstream.id())
-    }
 }
 
 /// All endpoints and upstreams as of one reload.
@@ -493,17 +488,6 @@ impl fmt::Debug for Catalog {
             "Catalog({} endpoints, {} upstreams)",
             layout.order.len(),
             layout.sources.len()
-        )
-    }
-}
-
-impl fmt::Debug for Topology {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Topology({} endpoints, {} upstreams)",
-            self.endpoints.len(),
-            self.upstreams.len()
         )
     }
 }

@@ -100,7 +100,7 @@ impl OutboundCall {
 }
 
 /// One upstream server.
-pub trait Upstream: Send + Sync {
+pub trait Upstream: std::fmt::Debug + Send + Sync {
     /// Its configured id.
     fn id(&self) -> &UpstreamId;
 

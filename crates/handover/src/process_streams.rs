@@ -8,7 +8,7 @@ use weir_front::OtherProcess;
 /// The requests that a process forwards to another one: the successor those about what stayed in the
 /// predecessor, such as parked calls, and the predecessor those about what the successor has. Each
 /// direction has a stream of its own, so that large answers hold no message of the link back.
-pub trait ProcessStreams: Send + Sync {
+pub trait ProcessStreams: std::fmt::Debug + Send + Sync {
     /// Serves the requests that the other process forwards over this stream.
     fn serve(&self, from: OtherProcess, stream: UnixStream);
 

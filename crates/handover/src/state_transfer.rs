@@ -36,7 +36,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 const DESCRIPTORS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The stores, sessions and upstreams that take part in a move.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MovableState {
     /// The records of sessions.
     pub records: Arc<MovableRecords>,
@@ -52,12 +52,6 @@ pub struct MovableState {
     pub upstreams: Vec<Arc<dyn Upstream>>,
     /// The requests that the processes forward to each other.
     pub requests: Arc<dyn ProcessStreams>,
-}
-
-impl std::fmt::Debug for MovableState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MovableState").finish_non_exhaustive()
-    }
 }
 
 /// Moves the state to the successor, and stays linked with it until this process has ended. A

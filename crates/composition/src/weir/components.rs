@@ -290,7 +290,7 @@ pub(super) struct PreviousState {
 }
 
 /// The forwarders of requests to the other processes of a graceful restart.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct ProcessForwarders {
     /// To the process before this one.
     pub(super) predecessor: Arc<ProcessForwarder>,

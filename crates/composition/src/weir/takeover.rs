@@ -88,6 +88,7 @@ impl RunningGateway for Weir {
 }
 
 /// The requests to and from the processes before and after this one.
+#[derive(Debug)]
 struct ForwardedStreams {
     served: Arc<ProcessRequests>,
     forwarders: ProcessForwarders,

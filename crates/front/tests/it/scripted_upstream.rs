@@ -22,6 +22,7 @@ use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, Ups
 /// first and then returns the state that it resumed; `wait` reports progress, unless it has the
 /// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress, unless it has
 /// that argument, and then panics. It consents to subscriptions of resources after [`FrontUpstream::consent`].
+#[derive(Debug)]
 pub(crate) struct FrontUpstream {
     id: UpstreamId,
     gate: Arc<Semaphore>,

@@ -38,6 +38,12 @@ pub(crate) struct ScriptedUpstream {
     pub(crate) walked_at: Mutex<Vec<tokio::time::Instant>>,
 }
 
+impl std::fmt::Debug for ScriptedUpstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ScriptedUpstream({})", self.id)
+    }
+}
+
 pub(crate) struct UpstreamScript {
     pub(crate) tools: Vec<Bytes>,
     /// Further tools for clients of a class.
