@@ -10,17 +10,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::ResponseFuture;
+use rustls::ClientConfig;
 use weir_core::port::{BoxFuture, DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
 use crate::advice::with_trust_advice;
 use crate::connector::tcp_connector;
-use crate::dns::SystemLookup;
+use crate::dns::{AddressLookup, SystemLookup};
 use crate::document_client::{PooledClient, pooled_client};
 use crate::forward_proxy::{ForwardProxy, ProxiedConnector};
 use crate::guard;
-use crate::guard::guarded_connector::{CheckedLookup, GuardedConnector};
+use crate::guard::guarded_connector::{CheckedLookup, GuardedConnector, connection_time};
 use crate::tls::{RootCertificates, TlsError};
 
 const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -37,6 +38,32 @@ struct FetchClients {
     outsider: PooledClient<GuardedConnector>,
 }
 
+impl FetchClients {
+    /// Makes the clients. `names` resolves the names of outsiders.
+    fn new(
+        tls: ClientConfig,
+        names: Arc<dyn AddressLookup>,
+        proxy: Option<Arc<ForwardProxy>>,
+    ) -> Self {
+        let connect = CallDeadlines::LIST.connect;
+        let outsider_connect = connection_time(connect, proxy.is_some());
+        Self {
+            operator: pooled_client(
+                ProxiedConnector::new(proxy.clone(), connect),
+                tls.clone(),
+                connect,
+            ),
+            outsider: pooled_client(
+                GuardedConnector::new(CheckedLookup::public(names), |checked| {
+                    ProxiedConnector::around(tcp_connector(checked, connect), proxy, connect)
+                }),
+                tls,
+                outsider_connect,
+            ),
+        }
+    }
+}
+
 impl Fetcher {
     /// Makes a fetcher that trusts `roots` and has `agent` as its user agent. Connects with the
     /// first request, through the forward proxy if there is one.
@@ -45,21 +72,9 @@ impl Fetcher {
         roots: &RootCertificates,
         proxy: Option<Arc<ForwardProxy>>,
     ) -> Self {
-        let connect = CallDeadlines::LIST.connect;
-        let clients = roots.config(None).map(|tls| FetchClients {
-            operator: pooled_client(
-                ProxiedConnector::new(proxy.clone(), connect),
-                tls.clone(),
-                connect,
-            ),
-            outsider: pooled_client(
-                GuardedConnector::new(CheckedLookup::public(Arc::new(SystemLookup)), |checked| {
-                    ProxiedConnector::around(tcp_connector(checked, connect), proxy, connect)
-                }),
-                tls,
-                connect,
-            ),
-        });
+        let clients = roots
+            .config(None)
+            .map(|tls| FetchClients::new(tls, Arc::new(SystemLookup), proxy));
         Self { agent, clients }
     }
 
@@ -193,4 +208,101 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
         .parse()
         .ok()
         .map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::io::{self, Write as _};
+    use std::net::{IpAddr, TcpListener, TcpStream};
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+
+    use super::*;
+    use crate::forward_proxy::ProxyBypass;
+
+    /// A resolver that never answers.
+    struct SilentNames;
+
+    impl AddressLookup for SilentNames {
+        fn addresses(&self, _: String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// Reads a head from a stream.
+    fn read_head(stream: &mut impl io::Read) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Opens one tunnel, and is the server behind it; returns the first line of the request for the
+    /// tunnel.
+    fn serve_tunnel(mut stream: TcpStream, tls: ServerConfig) -> String {
+        let head = read_head(&mut stream);
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        let server = ServerConnection::new(Arc::new(tls)).unwrap();
+        let mut server = StreamOwned::new(server, stream);
+        read_head(&mut server);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+        server.write_all(answer).unwrap();
+        head.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// Makes the TLS configs of a server with this name and of a client that trusts it.
+    fn tls_of(name: &str) -> (ServerConfig, ClientConfig) {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (server, client)
+    }
+
+    #[tokio::test]
+    async fn outsider_is_fetched_through_the_proxy_though_no_resolver_answers() {
+        let (server, client) = tls_of("keys.example.com");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let proxy = ForwardProxy::new(&url, ProxyBypass::default()).unwrap();
+        let tunnel = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            serve_tunnel(stream, server)
+        });
+        let clients = FetchClients::new(client, Arc::new(SilentNames), Some(Arc::new(proxy)));
+        let fetcher = Fetcher {
+            agent: HeaderValue::from_static("weir"),
+            clients: Ok(clients),
+        };
+        let fetched = fetcher.fetch(FetchRequest {
+            url: "https://keys.example.com/jwks",
+            form: None,
+            authorization: None,
+            limit: 1024,
+            timeout: Duration::from_secs(30),
+            url_source: UrlSource::Outsider,
+        });
+        let fetched = fetched.await.map_err(|failure| failure.cause()).unwrap();
+        assert_eq!((fetched.status, &*fetched.body), (200, &b"{}"[..]));
+        let connect = tunnel.join().unwrap();
+        assert_eq!(connect, "CONNECT keys.example.com:443 HTTP/1.1");
+    }
 }

@@ -23,7 +23,8 @@ use crate::guard::UrlRefusal;
 use crate::guard::public_address::is_public;
 
 /// The time for the look-up of a name in front of a forward proxy. Behind such a proxy the machine's
-/// resolver may know no outer name, and wait in vain for an answer.
+/// resolver may know no outer name, and wait in vain for an answer. It comes before the time for the
+/// connection: see [`connection_time`].
 const LOOKUP_BEFORE_PROXY: Duration = Duration::from_secs(2);
 
 /// A resolver for the connector below that gives only permitted addresses. The connector uses no
@@ -77,6 +78,16 @@ impl GuardedConnector {
             inner: connector(DnsResolver::new(Arc::new(checked.clone()))),
             checked,
         }
+    }
+}
+
+/// Returns the time for a whole connection to an outsider: in front of a proxy the look-up of the
+/// name, whose end leaves the time `connect` for the tunnel and TLS.
+pub(crate) fn connection_time(connect: Duration, is_proxied: bool) -> Duration {
+    if is_proxied {
+        LOOKUP_BEFORE_PROXY + connect
+    } else {
+        connect
     }
 }
 
