@@ -45,7 +45,10 @@ pub enum TokenAuthority {
 pub trait TokenProvider: Send + Sync {
     /// Returns the token to use now. If absent, requests go without one. `is_refused` is true if
     /// the server refused the last token.
-    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>>;
+    ///
+    /// # Errors
+    /// The cause, for operators: there may be a token, and it cannot be had now.
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Result<Option<ProvidedToken>, String>>;
 
     /// Returns the advice to a caller after a refusal by the server.
     fn advice(&self) -> String;

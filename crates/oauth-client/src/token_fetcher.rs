@@ -99,6 +99,10 @@ impl TokenFetcher {
         if let TokenAuthority::Provider(keeper) = &self.settings.authority {
             let requested_at = self.context.clock.now();
             let kept = keeper.0.token(want.challenge.is_some()).await;
+            let kept = kept.map_err(|cause| {
+                TokenError::new("The token for this upstream cannot be renewed now")
+                    .caused_by(&cause)
+            })?;
             let lifetime = kept
                 .as_ref()
                 .and_then(|kept| kept.lifetime)

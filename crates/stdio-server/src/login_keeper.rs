@@ -6,7 +6,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use url::Url;
 use weir_core::port::BoxFuture;
-use weir_mcp_client::login::{LoginAccount, LoginAccounts};
+use weir_mcp_client::login::{LoginAccount, LoginAccounts, LoginError};
 use weir_mcp_client::{bearer, login};
 use weir_text::url_without_credentials;
 use weir_upstream::{ProvidedToken, TokenProvider};
@@ -52,15 +52,15 @@ impl LoginKeeper {
 }
 
 impl TokenProvider for LoginKeeper {
-    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>> {
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Result<Option<ProvidedToken>, String>> {
         Box::pin(async move {
             match &self.source {
-                LoginTokenSource::Given(header) => Some(ProvidedToken {
+                LoginTokenSource::Given(header) => Ok(Some(ProvidedToken {
                     header: header.clone(),
                     lifetime: None,
-                }),
+                })),
                 LoginTokenSource::Login(login) => login.token(is_refused).await,
-                LoginTokenSource::Nothing => None,
+                LoginTokenSource::Nothing => Ok(None),
             }
         })
     }
@@ -81,24 +81,28 @@ impl TokenProvider for LoginKeeper {
 }
 
 impl UserLogin {
-    async fn token(&self, is_refused: bool) -> Option<ProvidedToken> {
-        let refused = self.last.lock().clone().filter(|_| is_refused);
-        let account = self
-            .accounts
-            .token(&self.server, refused.as_ref())
-            .await
-            .unwrap_or_else(|error| {
-                // The server may not want a token.
+    async fn token(&self, is_refused: bool) -> Result<Option<ProvidedToken>, String> {
+        let last = self.last.lock().clone();
+        let refused = last.as_ref().filter(|_| is_refused);
+        let account = match self.accounts.token(&self.server, refused).await {
+            Ok(account) => account,
+            // There may be no login at this server, and it may not want a token.
+            Err(error @ LoginError::Local { .. }) if last.is_none() => {
                 tracing::warn!(%error, "stored login not usable, continuing without a token");
                 None
-            });
+            }
+            Err(error) => return Err(format!("the login cannot be renewed: {error}")),
+        };
         self.last.lock().clone_from(&account);
-        let account = account?;
-        let lifetime = account.lifetime(SystemTime::now());
-        Some(ProvidedToken {
-            header: bearer(account.access_token())?,
-            lifetime,
-        })
+        let Some(account) = account else {
+            return Ok(None);
+        };
+        let header = bearer(account.access_token())
+            .ok_or("the stored login has a token that no header can carry")?;
+        Ok(Some(ProvidedToken {
+            header,
+            lifetime: account.lifetime(SystemTime::now()),
+        }))
     }
 }
 

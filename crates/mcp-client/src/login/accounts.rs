@@ -70,12 +70,14 @@ impl LoginAccounts {
         &self.file
     }
 
-    /// Returns a valid token for `server`. It is refreshed if it expires, or if the server refused
-    /// the token in `anew`. Returns `None` without a login there, or after its end.
+    /// Returns a valid token for `server`. It is refreshed if it expires soon, or if the server
+    /// refused the token in `anew`. Returns `None` without a login there, or after its end. A token
+    /// that expires soon and cannot be refreshed serves until its end.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or written, or the authorization server not reached.
+    /// The file cannot be read or written, or no token is left and the authorization server gives
+    /// none now.
     pub async fn token(
         &self,
         server: &Url,
@@ -94,7 +96,11 @@ impl LoginAccounts {
         if !refused && !account.expires_soon(SystemTime::now()) {
             return Ok(Some(account));
         }
-        let Some(fresh) = grant::refresh(&account).await? else {
+        let refreshed = grant::refresh(&account).await;
+        if !matches!(refreshed, Ok(Some(_))) && !refused && !account.is_expired(SystemTime::now()) {
+            return Ok(Some(account));
+        }
+        let Some(fresh) = refreshed? else {
             return Ok(None);
         };
         all.insert(account_key(&fresh)?, fresh.clone());

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use weir_testkit::TestFolder;
+use serde_json::json;
+use weir_testkit::{TestFolder, TokenServer};
 
 use super::*;
 
@@ -142,6 +143,52 @@ async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
         })
         .unwrap();
     assert_eq!(token(&accounts, "https://a.example/mcp").await, None);
+}
+
+#[tokio::test]
+async fn token_that_cannot_be_refreshed_serves_until_its_end() {
+    let temporary = TestFolder::new("unrefreshed");
+    let accounts = LoginAccounts::in_folder(temporary.path());
+    let issuer = TokenServer::start().await;
+    let server = server_url("https://a.example/mcp").unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let soon = now.unwrap().as_secs() + 25;
+    let held = |refresh: Option<&str>, expires_at| LoginAccount {
+        token_endpoint: issuer.endpoint(),
+        refresh_token: refresh.map(str::to_owned),
+        expires_at: Some(expires_at),
+        ..account("https://a.example/mcp", "held")
+    };
+    let busy = |code: u16| issuer.queue_answer(code, &json!({ "error": "invalid_grant" }));
+
+    accounts.keep(&held(None, soon)).unwrap();
+    assert_eq!(
+        token(&accounts, server.as_str()).await.as_deref(),
+        Some("held"),
+        "without a refresh token"
+    );
+    accounts.keep(&held(Some("again"), soon)).unwrap();
+    for code in [503, 400] {
+        busy(code);
+        assert_eq!(
+            token(&accounts, server.as_str()).await.as_deref(),
+            Some("held"),
+            "{code}"
+        );
+    }
+    let refused = held(Some("again"), soon);
+    busy(503);
+    let error = accounts.token(&server, Some(&refused)).await.unwrap_err();
+    assert!(error.to_string().contains(&issuer.endpoint()), "{error}");
+    busy(400);
+    let ended = accounts.token(&server, Some(&refused)).await.unwrap();
+    assert_eq!(ended, None, "the server refused the token");
+
+    accounts.keep(&held(Some("again"), 1)).unwrap();
+    busy(503);
+    let error = accounts.token(&server, None).await.unwrap_err();
+    assert!(error.to_string().contains("HTTP 503"), "{error}");
+    assert_eq!(issuer.requests().len(), 5);
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ impl LoginAccount {
 
     /// Returns the token's scopes, if the issuer gave them.
     pub fn scope(&self) -> Option<&str> {
-        self.scope.as_deref()
+        self.scope.as_deref().filter(|scope| !scope.is_empty())
     }
 
     /// Returns the token's remaining lifetime at `now`; `None` if its issuer gave no expiry.
@@ -78,10 +78,12 @@ impl LoginAccount {
     }
 
     pub(super) fn expires_soon(&self, now: SystemTime) -> bool {
-        let end = self
-            .expires_at
-            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        end.is_some_and(|end| end <= now + REFRESH_MARGIN)
+        self.lifetime(now)
+            .is_some_and(|rest| rest <= REFRESH_MARGIN)
+    }
+
+    pub(super) fn is_expired(&self, now: SystemTime) -> bool {
+        self.lifetime(now).is_some_and(|rest| rest.is_zero())
     }
 }
 

@@ -14,7 +14,7 @@ use super::*;
 struct ProviderSequence(Mutex<Vec<Option<&'static str>>>);
 
 impl TokenProvider for ProviderSequence {
-    fn token(&self, is_refused: bool) -> BoxFuture<'_, Option<ProvidedToken>> {
+    fn token(&self, is_refused: bool) -> BoxFuture<'_, Result<Option<ProvidedToken>, String>> {
         let mut left = self.0.lock();
         if is_refused && left.len() > 1 {
             left.remove(0);
@@ -23,7 +23,7 @@ impl TokenProvider for ProviderSequence {
             header: HeaderValue::from_static(token),
             lifetime: None,
         });
-        Box::pin(std::future::ready(token))
+        Box::pin(std::future::ready(Ok(token)))
     }
 
     fn advice(&self) -> String {
@@ -66,5 +66,51 @@ async fn provider_is_asked_again_after_a_refusal_and_its_advice_reaches_callers(
         scene.mock.executions("echo"),
         3,
         "what was refused did not run"
+    );
+}
+
+/// A keeper with a token for a minute that it cannot renew.
+struct UnrenewableProvider(Mutex<Option<&'static str>>);
+
+impl TokenProvider for UnrenewableProvider {
+    fn token(&self, _is_refused: bool) -> BoxFuture<'_, Result<Option<ProvidedToken>, String>> {
+        let token = self.0.lock().take().map(|token| ProvidedToken {
+            header: HeaderValue::from_static(token),
+            lifetime: Some(Duration::from_secs(60)),
+        });
+        let token = token.ok_or_else(|| "https://id.example/token: HTTP 503".to_owned());
+        Box::pin(std::future::ready(token.map(Some)))
+    }
+
+    fn advice(&self) -> String {
+        "log in anew".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn token_that_cannot_be_renewed_serves_until_its_end() {
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let keeper = UnrenewableProvider(Mutex::new(Some("Bearer first")));
+    let auth = UpstreamOAuth::from_provider(SharedTokenProvider(Arc::new(keeper)));
+    let scene = TokenScene::of(mock, auth, TokenServer::start().await);
+    scene.call_successfully().await;
+    scene.advance(52);
+    scene.call_successfully().await;
+    scene.advance(10);
+    let failed = failure(scene.ask().await).await;
+    assert!(
+        failed
+            .cause()
+            .contains("https://id.example/token: HTTP 503"),
+        "{}",
+        failed.cause()
+    );
+    assert_eq!(
+        scene.authorizations("tools/call"),
+        ["Bearer first", "Bearer first"],
+        "no call goes without a token"
     );
 }
