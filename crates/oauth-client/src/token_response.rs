@@ -7,7 +7,7 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use weir_core::port::FetchResponse;
-use weir_oauth::{TokenResponse, read_lifetime};
+use weir_oauth::{TokenResponse, error_code, read_lifetime};
 
 use crate::token_error::TokenError;
 
@@ -62,23 +62,22 @@ pub(crate) fn read_token_response(
     exchange: bool,
     shown: &[&str],
 ) -> Result<IssuedToken, TokenError> {
-    if fetched.status != 200 {
+    let is_refusal =
+        serde_json::from_slice(&fetched.body).is_ok_and(|body| error_code(&body).is_some());
+    if fetched.status != 200 || is_refusal {
         return Err(token_error(fetched, exchange));
     }
     let unusable =
         || TokenError::new("The authorization server's answer has no token that could be used");
     let success: TokenResponse<IssuedTokenMembers> =
         serde_json::from_slice(&fetched.body).map_err(|_| unusable())?;
-    if !success.is_bearer() {
-        return Err(unusable());
-    }
-    let (token, members) = (success.access_token, success.members);
-    if token.is_empty()
-        || token.len() > MAX_TOKEN_BYTES
-        || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    if !success.is_bearer()
+        || !success.is_sendable()
+        || success.access_token.len() > MAX_TOKEN_BYTES
     {
         return Err(unusable());
     }
+    let (token, members) = (success.access_token, success.members);
     // A secret that comes back as a token would be sent to the upstream.
     if shown.contains(&&*token) {
         return Err(TokenError::new(
@@ -322,6 +321,8 @@ mod tests {
             (429, "slow_down", "no tokens now"),
             (403, "CANARY", "refuses to give a token (HTTP 403)"),
             (302, "", "HTTP 302"),
+            (200, "invalid_client", "client credentials"),
+            (200, "CANARY", "refuses to give a token (HTTP 200)"),
         ] {
             let body = json!({ "error": error, "error_description": "\u{1b}[31mCANARY", "error_uri": "javascript:x" });
             let text = answer(status, &body.to_string()).unwrap_err();

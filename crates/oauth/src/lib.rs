@@ -9,6 +9,7 @@
 mod bearer_challenge;
 mod form_request;
 mod metadata;
+mod optional_member;
 mod token_response;
 
 pub use bearer_challenge::BearerChallenge;
@@ -17,4 +18,5 @@ pub use metadata::{
     AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, quoted_identifier,
     resource_metadata_urls, server_metadata_urls,
 };
-pub use token_response::{TokenResponse, read_lifetime};
+pub use optional_member::{null_as_default, optional_text, optional_url};
+pub use token_response::{TokenResponse, error_code, read_lifetime};

@@ -25,6 +25,19 @@ impl<M> TokenResponse<M> {
     pub fn is_bearer(&self) -> bool {
         self.token_type.eq_ignore_ascii_case("Bearer")
     }
+
+    /// True for a token of characters that a header can carry, at least one (RFC 6750, 2.1).
+    pub fn is_sendable(&self) -> bool {
+        !self.access_token.is_empty() && self.access_token.bytes().all(|b| b.is_ascii_graphic())
+    }
+}
+
+/// Returns the error code of a response that has one and no token (RFC 6749, 5.2). Some servers
+/// send it with status 200.
+#[must_use]
+pub fn error_code(response: &Value) -> Option<&str> {
+    let code = response["error"].as_str();
+    code.filter(|code| !code.is_empty() && response["access_token"].is_null())
 }
 
 /// Reads `expires_in`, which some servers write as a string. Absent if it is no number of seconds
@@ -51,6 +64,37 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn token_must_fit_a_header() {
+        for (token, is_sendable) in [
+            ("abc.def", true),
+            ("", false),
+            ("a b", false),
+            ("a\n", false),
+        ] {
+            let body = json!({ "access_token": token, "token_type": "Bearer" });
+            let response: TokenResponse<Lifetime> = serde_json::from_value(body).unwrap();
+            assert_eq!(response.is_sendable(), is_sendable, "{token:?}");
+        }
+    }
+
+    #[test]
+    fn response_with_an_error_and_no_token_is_a_refusal() {
+        for (body, expected) in [
+            (json!({ "error": "bad_code" }), Some("bad_code")),
+            (
+                json!({ "error": "bad_code", "access_token": null }),
+                Some("bad_code"),
+            ),
+            (json!({ "error": "", "access_token": "a" }), None),
+            (json!({ "error": "bad_code", "access_token": "a" }), None),
+            (json!({ "error": 7 }), None),
+            (json!([]), None),
+        ] {
+            assert_eq!(error_code(&body), expected, "{body}");
+        }
+    }
 
     #[derive(Deserialize)]
     struct Lifetime {

@@ -7,7 +7,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
-use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse, read_lifetime};
+use weir_oauth::{
+    ClientAuthentication, FormRequest, TokenResponse, error_code, optional_text, read_lifetime,
+};
 
 use crate::login::discovery::{LoginDiscovery, OFFLINE_ACCESS};
 use crate::login::json_http;
@@ -37,7 +39,9 @@ pub(super) struct LoginAuthorizationRequest<'a> {
 struct LoginTokenMembers {
     #[serde(default)]
     expires_in: Value,
+    #[serde(default, deserialize_with = "optional_text")]
     refresh_token: Option<String>,
+    #[serde(default, deserialize_with = "optional_text")]
     scope: Option<String>,
 }
 
@@ -113,7 +117,7 @@ impl LoginClient {
         });
         let answer = json_http::post_json(endpoint, &wanted).await?;
         match answer.body["client_id"].as_str() {
-            Some(id) if answer.status.is_success() => Ok(Self {
+            Some(id) if answer.status.is_success() && !id.is_empty() => Ok(Self {
                 id: id.to_owned(),
                 secret: registered_secret(&answer.body, &found.issuer)?,
             }),
@@ -210,7 +214,8 @@ fn registered_secret(
     response: &Value,
     issuer: &str,
 ) -> Result<Option<LoginClientSecret>, LoginError> {
-    let Some(secret) = response["client_secret"].as_str() else {
+    let secret = response["client_secret"].as_str();
+    let Some(secret) = secret.filter(|secret| !secret.is_empty()) else {
         return Ok(None);
     };
     let method = match response["token_endpoint_auth_method"].as_str() {
@@ -257,25 +262,34 @@ async fn granted(
             why,
         });
     }
-    if !answer.status.is_success() {
+    if !answer.status.is_success() || error_code(&answer.body).is_some() {
         return Err(refusal(&answer));
     }
     // The cause is not shown: it could quote the token.
-    let odd = || LoginError::Web {
+    let odd = |why: &str| LoginError::Web {
         url: endpoint.to_string(),
-        why: "its response has no bearer token".to_owned(),
+        why: why.to_owned(),
     };
-    let granted: TokenResponse<_> = serde_json::from_value(answer.body).map_err(|_| odd())?;
-    if granted.is_bearer() {
-        Ok(granted)
-    } else {
-        Err(odd())
+    let no_token = "its response has no bearer token";
+    let granted: TokenResponse<_> =
+        serde_json::from_value(answer.body).map_err(|_| odd(no_token))?;
+    if !granted.is_bearer() {
+        return Err(odd(no_token));
     }
+    if !granted.is_sendable() {
+        return Err(odd(
+            "its response has an access token that is empty, or that no header can carry",
+        ));
+    }
+    Ok(granted)
 }
 
 /// Returns the error of RFC 6749, 5.2, without control characters.
 fn refusal(answer: &json_http::LoginJsonResponse) -> LoginError {
-    let text = |member: &str| answer.body[member].as_str().map(plain);
+    let text = |member: &str| {
+        let text = answer.body[member].as_str().map(plain);
+        text.filter(|text| !text.is_empty())
+    };
     LoginError::Refused(match (text("error"), text("error_description")) {
         (Some(error), Some(description)) => format!("{error}: {description}"),
         (Some(error), None) => error,
@@ -513,5 +527,41 @@ mod tests {
             let expected = format!("{url}: its response has no bearer token");
             assert_eq!(error.to_string(), expected, "{body}");
         }
+        for token in ["", "CANARY\n", "CANARY CANARY"] {
+            server.queue_answer(
+                200,
+                &json!({ "access_token": token, "token_type": "Bearer" }),
+            );
+            let error = exchange(&server).await.expect_err("no token").to_string();
+            assert!(error.contains("no header can carry"), "{error}");
+            assert!(!error.contains("CANARY"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn optional_member_that_is_empty_or_no_text_is_absent() {
+        let server = TokenServer::start().await;
+        for member in [json!(["a", "b"]), json!(""), json!(7), Value::Null] {
+            let granted = json!({ "access_token": "a", "token_type": "Bearer", "scope": member, "refresh_token": member });
+            server.queue_answer(200, &granted);
+            let account = exchange(&server).await.expect("an account");
+            assert_eq!(
+                (account.scope, account.refresh_token),
+                (None, None),
+                "{member}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_with_status_200_is_a_refusal() {
+        let server = TokenServer::start().await;
+        let refused = json!({ "error": "bad_verification_code", "error_description": "expired" });
+        server.queue_answer(200, &refused);
+        let error = exchange(&server).await.expect_err("no token");
+        assert_eq!(
+            error.to_string(),
+            "the authorization server refused: bad_verification_code: expired"
+        );
     }
 }
