@@ -10,8 +10,8 @@ use serde::Deserialize;
 use url::Url;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 use weir_oauth::{
-    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, quoted_identifier,
-    resource_metadata_urls, server_metadata_urls,
+    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, optional_url,
+    quoted_identifier, resource_metadata_urls, server_metadata_urls,
 };
 
 use crate::token_error::TokenError;
@@ -36,6 +36,7 @@ pub(crate) struct TokenTarget {
 /// The members of an issuer's metadata that a token request needs.
 #[derive(Debug, Deserialize)]
 struct TokenEndpointMetadata {
+    #[serde(default, deserialize_with = "optional_url")]
     token_endpoint: Option<String>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }

@@ -6,6 +6,8 @@
 use serde::Deserialize;
 use url::Url;
 
+use crate::optional_member::null_as_default;
+
 /// Metadata of a protected resource (RFC 9728, 2).
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a JSON object")]
@@ -13,7 +15,7 @@ pub struct ProtectedResourceMetadata<M = ()> {
     /// The identifier of the resource.
     pub resource: String,
     /// The issuers of its tokens.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub authorization_servers: Vec<String>,
     /// Further members.
     #[serde(flatten)]
@@ -201,6 +203,9 @@ mod tests {
     fn members_that_no_reader_needs_may_have_any_type() {
         let text = r#"{"resource":"https://a.example","scopes_supported":"all"}"#;
         let metadata: ProtectedResourceMetadata = serde_json::from_str(text).unwrap();
+        assert!(metadata.authorization_servers.is_empty());
+        let null = r#"{"resource":"https://a.example","authorization_servers":null}"#;
+        let metadata: ProtectedResourceMetadata = serde_json::from_str(null).unwrap();
         assert!(metadata.authorization_servers.is_empty());
         let foreign = r#"{"resource":"https://a.example","authorization_servers":"https://b"}"#;
         assert!(serde_json::from_str::<ProtectedResourceMetadata>(foreign).is_err());

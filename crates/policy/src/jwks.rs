@@ -98,31 +98,30 @@ impl JwkSet {
 
 impl VerificationKey {
     fn read(key: &Map<String, Value>) -> Option<Self> {
+        // Some libraries write members that a key does not have as `null`.
+        let member = |name: &str| key.get(name).filter(|value| !value.is_null());
         if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
             .iter()
-            .any(|name| key.contains_key(*name))
+            .any(|name| member(name).is_some())
         {
             return None;
         }
-        if key.get("use").is_some_and(|purpose| purpose != "sig") {
+        if member("use").is_some_and(|purpose| purpose != "sig") {
             return None;
         }
         let checks = |list: &Value| {
             list.as_array()
                 .is_some_and(|list| list.iter().any(|operation| operation == "verify"))
         };
-        if key
-            .get("key_ops")
-            .is_some_and(|operations| !checks(operations))
-        {
+        if member("key_ops").is_some_and(|operations| !checks(operations)) {
             return None;
         }
-        let kid = match key.get("kid") {
+        let kid = match member("kid") {
             None => None,
             Some(kid) => Some(kid.as_str()?.to_owned()),
         };
         let (kind, material) = kind(key)?;
-        let named = match key.get("alg") {
+        let named = match member("alg") {
             None => None,
             Some(name) => Some(SignatureAlgorithm::parse(name.as_str()?)?),
         };

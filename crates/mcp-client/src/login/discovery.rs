@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 use weir_oauth::{
-    AuthorizationServerMetadata, BearerChallenge, ProtectedResourceMetadata,
-    resource_metadata_urls, server_metadata_urls,
+    AuthorizationServerMetadata, BearerChallenge, ProtectedResourceMetadata, null_as_default,
+    optional_url, resource_metadata_urls, server_metadata_urls,
 };
 
 use crate::login::json_http;
@@ -26,16 +26,19 @@ pub(super) struct LoginDiscovery {
     pub(super) issuer: String,
     pub(super) authorization: Url,
     pub(super) token: Url,
-    pub(super) registration: Option<Url>,
+    /// The registration endpoint as the metadata writes it.
+    pub(super) registration: Option<String>,
     pub(super) revocation: Option<Url>,
     scopes: Vec<String>,
     names_itself: bool,
+    /// The MCP server, which decides about safe URLs.
+    server: Url,
 }
 
 /// The members of protected resource metadata that a login needs.
 #[derive(Debug, Deserialize)]
 struct ResourceScopes {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     scopes_supported: Vec<String>,
 }
 
@@ -44,13 +47,15 @@ struct ResourceScopes {
 struct LoginEndpoints {
     authorization_endpoint: String,
     token_endpoint: String,
+    #[serde(default, deserialize_with = "optional_url")]
     registration_endpoint: Option<String>,
+    #[serde(default, deserialize_with = "optional_url")]
     revocation_endpoint: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     code_challenge_methods_supported: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     scopes_supported: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     authorization_response_iss_parameter_supported: bool,
 }
 
@@ -73,10 +78,6 @@ impl LoginDiscovery {
                 "{issuer} does not advertise PKCE with S256"
             )));
         }
-        let optional = |what, url: Option<String>| {
-            url.map(|url| json_http::check_url(what, &url, server))
-                .transpose()
-        };
         Ok(Self {
             scope: Some(resource.members.scopes_supported.join(" "))
                 .filter(|scopes| !scopes.is_empty()),
@@ -87,11 +88,15 @@ impl LoginDiscovery {
                 server,
             )?,
             token: json_http::check_url("the token endpoint", &endpoints.token_endpoint, server)?,
-            registration: optional("the registration endpoint", endpoints.registration_endpoint)?,
-            revocation: optional("the revocation endpoint", endpoints.revocation_endpoint)?,
+            registration: endpoints.registration_endpoint,
+            revocation: endpoints
+                .revocation_endpoint
+                .map(|url| json_http::check_url("the revocation endpoint", &url, server))
+                .transpose()?,
             issuer: metadata.issuer,
             scopes: endpoints.scopes_supported,
             names_itself: endpoints.authorization_response_iss_parameter_supported,
+            server: server.clone(),
         })
     }
 
@@ -108,7 +113,18 @@ impl LoginDiscovery {
             revocation: None,
             scopes: Vec::new(),
             names_itself: false,
+            server: url.clone(),
         }
+    }
+
+    /// Returns the registration endpoint, if there is one. A login with a known client needs none.
+    ///
+    /// # Errors
+    /// The URL is not safe.
+    pub(super) fn registration_endpoint(&self) -> Result<Option<Url>, LoginError> {
+        let url = self.registration.as_ref();
+        url.map(|url| json_http::check_url("the registration endpoint", url, &self.server))
+            .transpose()
     }
 
     /// Reports if the authorization server offers the scope for refresh tokens.
@@ -302,6 +318,44 @@ mod tests {
         assert_eq!(found.issuer, server.issuer());
     }
 
+    #[tokio::test]
+    async fn null_and_empty_members_of_metadata_are_absent() {
+        let server = TokenServer::start().await;
+        let url = Url::parse(&format!("{}/mcp", server.issuer())).expect("a URL");
+        let resource = serde_json::json!({
+            "resource": url.as_str(),
+            "authorization_servers": [server.issuer()],
+            "scopes_supported": null,
+        });
+        server.serve_document("/.well-known/oauth-protected-resource", &resource);
+        let mut metadata = serde_json::json!({
+            "issuer": server.issuer(),
+            "authorization_endpoint": server.endpoint(),
+            "token_endpoint": server.endpoint(),
+            "code_challenge_methods_supported": ["S256"],
+            "scopes_supported": null,
+            "authorization_response_iss_parameter_supported": null,
+            "registration_endpoint": "",
+            "revocation_endpoint": "",
+        });
+        let place = "/.well-known/oauth-authorization-server";
+        server.serve_document(place, &metadata);
+        let challenge = BearerChallenge::default();
+        let found = LoginDiscovery::of(&url, &challenge).await.expect("valid");
+        assert!(!found.names_itself && found.scopes.is_empty() && found.scope.is_none());
+        assert_eq!(found.revocation, None);
+        assert_eq!(found.registration_endpoint().expect("no URL"), None);
+
+        metadata["registration_endpoint"] = "http://other.example/register".into();
+        server.serve_document(place, &metadata);
+        let found = LoginDiscovery::of(&url, &challenge).await.expect("valid");
+        let error = found.registration_endpoint().expect_err("not safe");
+        assert!(
+            error.to_string().contains("the registration endpoint"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn invalid_metadata_is_refused_with_its_fault() {
         let fault = |body: &str| {
@@ -331,8 +385,8 @@ mod tests {
                 "invalid type: boolean `true`, expected a string",
             ),
             (
-                format!(r#"{{"issuer":"https://a",{endpoints},"scopes_supported":null}}"#),
-                "invalid type: null, expected a sequence",
+                format!(r#"{{"issuer":"https://a",{endpoints},"scopes_supported":"all"}}"#),
+                r#"invalid type: string "all", expected a sequence"#,
             ),
         ] {
             assert_eq!(

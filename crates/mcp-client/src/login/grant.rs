@@ -103,7 +103,7 @@ impl LoginClient {
         found: &LoginDiscovery,
         redirect_uri: &str,
     ) -> Result<Self, LoginError> {
-        let Some(endpoint) = &found.registration else {
+        let Some(endpoint) = found.registration_endpoint()? else {
             let why = "has no dynamic client registration: register a client there, and give its id with --client-id";
             return Err(LoginError::Unfit(format!("{} {why}", plain(&found.issuer))));
         };
@@ -115,7 +115,7 @@ impl LoginClient {
             "response_types": ["code"],
             "token_endpoint_auth_method": "none",
         });
-        let answer = json_http::post_json(endpoint, &wanted).await?;
+        let answer = json_http::post_json(&endpoint, &wanted).await?;
         match answer.body["client_id"].as_str() {
             Some(id) if answer.status.is_success() && !id.is_empty() => Ok(Self {
                 id: id.to_owned(),
@@ -454,7 +454,7 @@ mod tests {
             let server = TokenServer::start().await;
             let url = |text: &str| Some(Url::parse(text).expect("a URL"));
             let mut found = discovery(&server);
-            found.registration = url(&format!("{}/register", server.issuer()));
+            found.registration = Some(format!("{}/register", server.issuer()));
             found.revocation = url(&server.endpoint());
             let registered = json!({ "client_id": "id", "client_secret": "CANARY", "token_endpoint_auth_method": method });
             server.serve_document("/register", &registered);

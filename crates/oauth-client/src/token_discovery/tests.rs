@@ -327,3 +327,22 @@ fn resource_identifier_is_canonical() {
         assert_eq!(resource_identifier(&Url::parse(url).unwrap()), name);
     }
 }
+
+#[tokio::test]
+async fn null_and_empty_members_are_absent() {
+    let web = MetadataServers::default().with(
+        "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp",
+        json!({ "resource": "https://mcp.example.com/team", "authorization_servers": null }),
+    );
+    let mut document = metadata(ISSUER);
+    document["token_endpoint_auth_methods_supported"] = Value::Null;
+    let place = web_urls(ISSUER).remove(0);
+    let web = web.with(&place, document.clone());
+    let target = run(&web, ISSUER, None).await.unwrap();
+    assert_eq!(target.resource, "https://mcp.example.com/team");
+    assert_eq!(target.methods, None);
+    document["token_endpoint"] = json!("");
+    let web = MetadataServers::default().with(&place, document);
+    let error = run(&web, ISSUER, None).await.unwrap_err();
+    assert!(error.contains("no token endpoint"), "{error}");
+}

@@ -376,6 +376,19 @@ async fn bad_keys_are_left_out_of_a_set() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn null_members_of_a_key_are_absent() {
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
+    let mut key = stand.signer.jwk();
+    for name in ["use", "alg", "key_ops", "d", "k"] {
+        key[name] = Value::Null;
+    }
+    stand.publish(&[key]);
+    stand.settle().await;
+    let accepted = stand.subject(&stand.good()).await;
+    assert!(accepted.is_ok(), "{accepted:?}");
+}
+
 // Proves C16.
 #[tokio::test(start_paused = true)]
 async fn bound_of_a_key_set_counts_usable_keys_alone() {
