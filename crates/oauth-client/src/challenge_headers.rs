@@ -1,5 +1,5 @@
 //! The challenge in the head of a server's 401 or 403. The text is untrusted: it is read within
-//! bounds and is never shown or logged.
+//! bounds, and of it only scopes of permitted characters are shown to operators.
 
 use http::{HeaderMap, header};
 use weir_oauth::BearerChallenge;
@@ -10,7 +10,8 @@ const MAX_HEADER_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 4;
 
 /// Reads the first `Bearer` challenge. It is empty if the headers have no such challenge.
-pub(crate) fn read_challenge(headers: &HeaderMap) -> BearerChallenge {
+#[must_use]
+pub fn read_challenge(headers: &HeaderMap) -> BearerChallenge {
     let lines = headers
         .get_all(header::WWW_AUTHENTICATE)
         .iter()

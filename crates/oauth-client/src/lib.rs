@@ -27,6 +27,7 @@ use weir_core::{Failure, FailureKind};
 use weir_http_client::HttpClient;
 
 pub use authorized_http_client::{AuthorizedHttpClient, SendError};
+pub use challenge_headers::read_challenge;
 pub use settings::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
     TokenProvider, UpstreamOAuth,

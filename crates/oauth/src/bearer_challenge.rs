@@ -3,6 +3,8 @@
 
 /// The most scopes that are read.
 const MAX_SCOPES: usize = 64;
+/// The longest scope that is shown.
+const MAX_SCOPE_BYTES: usize = 100;
 
 /// A challenge of the scheme `Bearer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,17 @@ impl BearerChallenge {
         scopes.take(MAX_SCOPES)
     }
 
+    /// Returns the scopes that the token of a request lacked, if the server refused the request for
+    /// that (403), without those that operators could not be shown. Some servers state the scopes
+    /// without an error code.
+    pub fn lacking_scopes(&self) -> Option<Vec<&str>> {
+        let is_about_scopes = match self.error.as_deref() {
+            Some(error) => error == "insufficient_scope",
+            None => self.scope.is_some(),
+        };
+        is_about_scopes.then(|| self.scopes().filter(|scope| is_plain(scope)).collect())
+    }
+
     fn set_parameter(&mut self, name: &str, text: String) {
         let parameter = match name.to_ascii_lowercase().as_str() {
             "resource_metadata" => &mut self.resource_metadata,
@@ -70,6 +83,12 @@ impl BearerChallenge {
         };
         parameter.get_or_insert(text);
     }
+}
+
+/// True for a scope of permitted characters (RFC 6749, 3.3) that a text in backticks can quote.
+fn is_plain(scope: &str) -> bool {
+    let is_permitted = |byte: u8| byte.is_ascii_graphic() && !b"\"\\`".contains(&byte);
+    scope.len() <= MAX_SCOPE_BYTES && scope.bytes().all(is_permitted)
 }
 
 /// Splits a token (RFC 9110, 5.6.2) from the text that follows it.
@@ -155,6 +174,23 @@ mod tests {
         ] {
             assert_eq!(BearerChallenge::parse(other), None, "{other}");
         }
+    }
+
+    // Proves C19.
+    #[test]
+    fn lacking_scopes_have_permitted_characters() {
+        let lacking = |scope: Option<&str>, error: Option<&str>| {
+            let challenge = challenge(None, scope, error);
+            challenge.lacking_scopes().map(|scopes| scopes.join(" "))
+        };
+        let named = Some("insufficient_scope");
+        assert_eq!(lacking(Some("a w:3"), named).as_deref(), Some("a w:3"));
+        assert_eq!(lacking(Some("a"), None).as_deref(), Some("a"));
+        assert_eq!(lacking(None, named).as_deref(), Some(""));
+        assert_eq!(lacking(Some("a"), Some("invalid_token")), None);
+        assert_eq!(lacking(None, None), None);
+        let odd = format!("a`b a\"b a\\b \u{1b}[2J \u{fc} {} good", "x".repeat(101));
+        assert_eq!(lacking(Some(&odd), named).as_deref(), Some("good"));
     }
 
     // Proves C19.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
-use weir_core::FailureKind;
 use weir_core::log_text::sanitize_text;
+use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages;
 use weir_http_client::HttpResponseBody;
+use weir_oauth_client::read_challenge;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -42,6 +43,9 @@ pub(crate) struct RefusedResponse {
     location: Option<String>,
     /// The first line of the server's explanation, for operators.
     explanation: Option<String>,
+    /// The scopes that weir's token lacks, if this is the reason of a 403. The server need not name
+    /// them.
+    lacking_scopes: Option<Vec<String>>,
 }
 
 /// The request that an error names by its id.
@@ -70,6 +74,9 @@ impl RefusedResponse {
             .get(header::LOCATION)
             .filter(|_| status.is_redirection())
             .and_then(location);
+        let lacking_scopes = Some(headers)
+            .filter(|_| status == StatusCode::FORBIDDEN)
+            .and_then(lacking_scopes);
         let is_kept = body.is_kept();
         let text = read_error_body(&mut body).await.unwrap_or_default();
         let (error, is_named, unnamed) = match error_object(&text) {
@@ -113,6 +120,7 @@ impl RefusedResponse {
                     MAX_EXPLANATION,
                 ))
             }),
+            lacking_scopes,
         }
     }
 
@@ -153,30 +161,10 @@ impl RefusedResponse {
     pub(crate) fn into_refusal(self, context: &UpstreamContext) -> FailedAttempt {
         let status = self.status.as_u16();
         match status {
-            401 | 403 if context.credential_advice.is_some() => {
-                let advice = context.credential_advice.as_deref().unwrap_or_default();
-                let failure = context.label.fail(
-                    FailureKind::Unavailable,
-                    format!("The server refuses access (HTTP {status}): {advice}"),
-                );
-                return FailedAttempt::new(failure).mark_credentials_refused();
-            }
             401 | 403 => {
-                let text =
-                    "The upstream refuses weir's credentials: its operator has to renew them";
-                let explanation = self.explanation.map(|text| format!(", saying \"{text}\""));
-                let cause = format!(
-                    "HTTP {status}{}; write credentials for it under `headers` or `auth`, or renew them",
-                    explanation.unwrap_or_default()
-                );
+                let failure = self.credentials_failure(context);
                 // The status is no sign of the server's era, and no reason for a new probe.
-                return FailedAttempt::new(
-                    context
-                        .label
-                        .fail(FailureKind::Unavailable, text)
-                        .because(cause),
-                )
-                .mark_credentials_refused();
+                return FailedAttempt::new(failure).mark_credentials_refused();
             }
             429 => {
                 return self.busy_attempt(
@@ -224,6 +212,42 @@ impl RefusedResponse {
             502 | 504 => refusal.mark_not_reached(),
             _ => refusal,
         }
+    }
+
+    /// The failure of a call whose token the server does not accept (401, 403).
+    fn credentials_failure(&self, context: &UpstreamContext) -> Failure {
+        let status = self.status.as_u16();
+        let fail = |text: String| context.label.fail(FailureKind::Unavailable, text);
+        let scopes = self.lacking_scopes.as_ref().map(|scopes| quoted(scopes));
+        if let Some(advice) = &context.credential_advice {
+            let why = match scopes.as_deref() {
+                None => "The server refuses access".to_owned(),
+                Some("") => "The server requires scopes that the token does not have".to_owned(),
+                Some(scopes) => format!("The server requires the scopes {scopes}"),
+            };
+            return fail(format!("{why} (HTTP {status}): {advice}"));
+        }
+        if let Some(scopes) = scopes {
+            let cause = if scopes.is_empty() {
+                "it requires scopes that it does not name: add those of its documentation to `scopes` of this upstream's `auth`".to_owned()
+            } else {
+                format!(
+                    "it requires {scopes}: add it to `scopes` or `step_up` of this upstream's `auth`, and let its authorization server grant it to weir"
+                )
+            };
+            let text = "The upstream requires scopes that weir's token does not have";
+            return fail(text.to_owned()).because(cause);
+        }
+        let explanation = self
+            .explanation
+            .as_ref()
+            .map(|text| format!(", saying \"{text}\""));
+        let cause = format!(
+            "HTTP {status}{}; write credentials for it under `headers` or `auth`, or renew them",
+            explanation.unwrap_or_default()
+        );
+        let text = "The upstream refuses weir's credentials: its operator has to renew them";
+        fail(text.to_owned()).because(cause)
     }
 
     /// The failure of a call that got this status and no error of the server's own.
@@ -290,6 +314,19 @@ impl RefusedResponse {
             None => failure,
         })
     }
+}
+
+/// Returns the scopes that the token of a refused request lacks, if the server says so.
+fn lacking_scopes(headers: &HeaderMap) -> Option<Vec<String>> {
+    let challenge = read_challenge(headers);
+    let scopes = challenge.lacking_scopes()?;
+    Some(scopes.into_iter().map(str::to_owned).collect())
+}
+
+/// Returns these scopes as a text, each in backticks.
+fn quoted(scopes: &[String]) -> String {
+    let quoted: Vec<_> = scopes.iter().map(|scope| format!("`{scope}`")).collect();
+    quoted.join(", ")
 }
 
 /// Returns the target of a redirect for operators, without user, query and fragment.

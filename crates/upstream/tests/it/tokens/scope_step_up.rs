@@ -61,9 +61,19 @@ async fn scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_eac
     // The token has that scope already: another request would be useless.
     scene.mock.add_rule("tools/call", 1, wants("write"));
     let failed = failure(scene.ask().await).await;
+    assert_eq!(
+        (failed.message(), failed.reason()),
+        (
+            "The upstream requires scopes that weir's token does not have",
+            "unavailable"
+        )
+    );
     assert!(
-        failed.message().contains("refuses weir's credentials"),
-        "{failed}"
+        failed
+            .cause()
+            .contains("it requires `write`: add it to `scopes`"),
+        "{}",
+        failed.cause()
     );
     // A scope that the authorization server denied is not requested again, and the previous token
     // is kept.
@@ -72,7 +82,9 @@ async fn scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_eac
         .authority
         .queue_answer(400, &json!({ "error": "invalid_scope" }));
     for _ in 0..2 {
-        assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
+        let failed = failure(scene.ask().await).await;
+        assert_eq!(failed.reason(), "unavailable");
+        assert!(failed.cause().contains("`delete`"), "{}", failed.cause());
     }
     assert_eq!(
         scene.token_request_members("scope"),
