@@ -37,7 +37,7 @@ pub(crate) fn with_trust_advice(error: impl Into<Box<dyn Error + Send + Sync>>) 
     });
     let advice = is_untrusted.then_some(
         "the server's certificate is not from a trusted authority: add that authority to those of this machine, or name \
-         its file in SSL_CERT_FILE",
+         a file with those and that one in SSL_CERT_FILE",
     );
     let advice = advice.or_else(|| proxy_advice(&*error));
     AdvisedError { error, advice }

@@ -26,7 +26,8 @@ pub enum RawForwardProxy {
 #[serde(default, deny_unknown_fields)]
 pub struct RawProxyKeys {
     /// The URL `http://USER:PASSWORD@HOST:PORT`, or without user and password. Keep the password out
-    /// of the file: `${PROXY_PASSWORD}`.
+    /// of the file: `${PROXY_PASSWORD}`. The value of the variable must be percent-encoded: `@` is
+    /// `%40`, `/` is `%2F`.
     pub url: Option<ConfigSecret>,
     /// The servers that are reached without the proxy, as in `NO_PROXY`: names with all names below
     /// them (`example.com`, `.example.com` and `*.example.com` mean the same), addresses, networks

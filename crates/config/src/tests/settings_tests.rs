@@ -493,11 +493,15 @@ fn forward_proxy_is_that_of_the_file_or_of_the_environment() {
     };
     let (proxy, report) = load_with(&[
         ("HTTPS_PROXY", "http://me:canary@proxy.example:3128"),
-        ("NO_PROXY", "localhost,<local>"),
+        (
+            "NO_PROXY",
+            "localhost,<local>,http://me:canary@inner.example",
+        ),
     ]);
     assert_eq!(proxy, Some(Some("proxy.example:3128".to_owned())));
     assert!(
         report.starts_with("weir.yaml:1: warning: forward_proxy: ignores `<local>` in NO_PROXY")
+            && report.contains("ignores `http://***@inner.example`")
             && !report.contains("canary"),
         "{report}"
     );

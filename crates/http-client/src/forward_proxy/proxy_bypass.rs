@@ -7,8 +7,11 @@ const MAPPED_PREFIX: u8 = 96;
 
 /// The error of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a name, a suffix, an address, a network or `*`")]
-pub struct BypassError(String);
+#[error("`{entry}` is not a name, a suffix, an address, a network or `*`")]
+pub struct BypassError {
+    /// The entry, without the user and the password of a URL.
+    pub(super) entry: String,
+}
 
 /// The servers that are reached without the forward proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,9 @@ impl ProxyBypass {
     /// # Errors
     /// The text is none of these.
     pub fn add(&mut self, text: &str) -> Result<(), BypassError> {
-        let entry = parse_entry(text.trim()).ok_or_else(|| BypassError(text.to_owned()))?;
+        let entry = parse_entry(text.trim()).ok_or_else(|| BypassError {
+            entry: without_credentials(text),
+        })?;
         self.0.push(entry);
         Ok(())
     }
@@ -63,6 +68,15 @@ impl ProxyBypass {
                 }
         })
     }
+}
+
+/// Returns an entry that may be a URL with a user and a password, without them.
+fn without_credentials(text: &str) -> String {
+    let Some((before, address)) = text.rsplit_once('@') else {
+        return text.to_owned();
+    };
+    let scheme = before.find("://").map_or("", |at| &before[..at + 3]);
+    format!("{scheme}***@{address}")
 }
 
 /// Returns the address that a URL's host is, with or without brackets.
@@ -219,7 +233,9 @@ mod tests {
         ] {
             assert_eq!(
                 ProxyBypass::default().add(text),
-                Err(BypassError(text.to_owned())),
+                Err(BypassError {
+                    entry: text.to_owned()
+                }),
                 "{text}"
             );
         }

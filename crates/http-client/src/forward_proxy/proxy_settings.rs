@@ -29,6 +29,10 @@ pub enum ProxyUrlError {
     /// There is more than the address of the proxy.
     #[error("has a path or a query")]
     Path,
+    /// The URL has a user, and is none or has more than the address: by a character of the password
+    /// that separates parts of a URL.
+    #[error("has a path or a query, or is not valid: its password is probably not percent-encoded")]
+    Unencoded,
     /// The user or the password cannot be sent.
     #[error("has a user or a password that cannot be sent")]
     Credentials,
@@ -49,7 +53,8 @@ pub struct ForwardProxy {
 pub struct EnvironmentProxy {
     /// The proxy.
     pub proxy: ForwardProxy,
-    /// The entries of `NO_PROXY` that are ignored, because they are in no known form.
+    /// The entries of `NO_PROXY` that are ignored, because they are in no known form. Without the
+    /// user and the password of a URL.
     pub ignored: Vec<String>,
 }
 
@@ -59,6 +64,16 @@ impl ForwardProxy {
     /// # Errors
     /// The URL is not that of a proxy.
     pub fn new(url: &str, bypass: ProxyBypass) -> Result<Self, ProxyUrlError> {
+        Self::parse(url, bypass).map_err(|error| {
+            if is_by_password(error, url) {
+                ProxyUrlError::Unencoded
+            } else {
+                error
+            }
+        })
+    }
+
+    fn parse(url: &str, bypass: ProxyBypass) -> Result<Self, ProxyUrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(ProxyUrlError::Scheme)?;
         if !scheme.eq_ignore_ascii_case("http") {
             return Err(ProxyUrlError::Scheme);
@@ -113,8 +128,8 @@ impl ForwardProxy {
         let (_, entries) = first(&BYPASS_VARIABLES).unwrap_or_default();
         let entries = entries.split([',', ' ']).filter(|entry| !entry.is_empty());
         for entry in entries {
-            if bypass.add(entry).is_err() {
-                ignored.push(entry.to_owned());
+            if let Err(error) = bypass.add(entry) {
+                ignored.push(error.entry);
             }
         }
         let proxy = Self::new(&url, bypass).map_err(|error| (name, error))?;
@@ -136,6 +151,21 @@ impl ForwardProxy {
     pub(crate) fn takes(&self, server: &Uri) -> bool {
         let host = server.host().unwrap_or_default();
         !is_this_machine(host) && !self.bypass.covers(host, port_of(server))
+    }
+}
+
+/// True if a character of a password that is not percent-encoded explains the error: the address
+/// stands behind the last `@`.
+fn is_by_password(error: ProxyUrlError, url: &str) -> bool {
+    let before_address = url.rsplit_once('@').map_or("", |(before, _)| before);
+    let rest = before_address
+        .split_once("://")
+        .map_or("", |(_, rest)| rest);
+    match error {
+        ProxyUrlError::Path => rest.contains(['/', '?', '#']),
+        ProxyUrlError::Malformed => !rest.is_empty(),
+        ProxyUrlError::Scheme | ProxyUrlError::Port | ProxyUrlError::Credentials => false,
+        ProxyUrlError::Unencoded => true,
     }
 }
 
@@ -214,14 +244,14 @@ mod tests {
         );
         assert_ne!(with, proxy("http://me@proxy.example:3128/").unwrap());
         let plain = proxy("http://me:s@cret/@proxy.example:3128");
-        assert_eq!(plain, Err(ProxyUrlError::Path));
+        assert_eq!(plain, Err(ProxyUrlError::Unencoded));
         let plain = proxy("http://me:s@cret%2F@proxy.example:3128").unwrap();
         assert_eq!(plain, with, "the last `@` ends the password");
     }
 
     #[test]
     fn url_that_is_not_of_a_proxy_is_an_error() {
-        use ProxyUrlError::{Credentials, Malformed, Path, Port, Scheme};
+        use ProxyUrlError::{Credentials, Malformed, Path, Port, Scheme, Unencoded};
         for (url, expected) in [
             ("https://proxy:3128", Scheme),
             ("socks5://proxy:1080", Scheme),
@@ -237,7 +267,11 @@ mod tests {
             ("http://proxy:0", Port),
             ("http://proxy:3128/path", Path),
             ("http://proxy:3128?a=b", Path),
-            ("http://me:se#cret@proxy:3128", Path),
+            ("http://me:se#cret@proxy:3128", Unencoded),
+            ("http://me:se?cret@proxy:3128", Unencoded),
+            ("http://me:se/cret@proxy:3128", Unencoded),
+            ("http://me:se cret@proxy:3128", Unencoded),
+            ("http://me:secret@proxy:3128/path", Path),
             ("http://@proxy:3128", Credentials),
             ("http://:secret@proxy:3128", Credentials),
             ("http://a%3Ab:secret@proxy:3128", Credentials),
@@ -284,12 +318,18 @@ mod tests {
             ("https_proxy", ""),
             ("ALL_PROXY", "http://other:2"),
             ("HTTPS_PROXY", "proxy:3128"),
-            ("NO_PROXY", "localhost, .corp.example,<local> 10.0.0.0/8,"),
+            (
+                "NO_PROXY",
+                "localhost, .corp.example,<local> 10.0.0.0/8,http://me:canary@host",
+            ),
         ]);
         let EnvironmentProxy { proxy, ignored } = found.unwrap().unwrap();
         assert_eq!(
             (proxy.to_string().as_str(), &ignored[..]),
-            ("proxy:3128", &["<local>".to_owned()][..])
+            (
+                "proxy:3128",
+                &["<local>".to_owned(), "http://***@host".to_owned()][..]
+            )
         );
         assert!(!proxy.takes(&"http://10.1.1.1/".parse().unwrap()));
         assert!(!proxy.takes(&"http://a.corp.example/".parse().unwrap()));

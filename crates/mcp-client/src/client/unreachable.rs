@@ -75,11 +75,11 @@ fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
             format!("the port does not speak TLS: write {} for plain HTTP", with_scheme(url, "http"))
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its certificate is of an issuer that this machine does not trust: add that CA to the system's, or name its file in SSL_CERT_FILE"
+            "its certificate is of an issuer that this machine does not trust: add that CA to the system's, or name a file with the system's and that one in SSL_CERT_FILE"
                 .to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
-            "no CA that this machine trusts signed its certificate, although one of them has the issuer's name: add the CA that signed it to the system's, or name its file in SSL_CERT_FILE"
+            "no CA that this machine trusts signed its certificate, although one of them has the issuer's name: add the CA that signed it to the system's, or name a file with the system's and that one in SSL_CERT_FILE"
                 .to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {

@@ -216,7 +216,10 @@ async fn document_that_cannot_be_fetched_or_posted_names_its_cause() {
     for (url, causes) in [
         (
             at_untrusted.as_str(),
-            ["UnknownIssuer", "name its file in SSL_CERT_FILE"],
+            [
+                "UnknownIssuer",
+                "name a file with those and that one in SSL_CERT_FILE",
+            ],
         ),
         (
             at_closed.as_str(),
