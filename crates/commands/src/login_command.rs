@@ -22,6 +22,10 @@ pub struct LoginOptions {
     /// Scopes to request in addition to those of the server, separated by spaces
     #[arg(long, value_name = "SCOPES")]
     scope: Option<String>,
+    /// The authorization server to log in at, if the server names several; without it, the first
+    /// that can be used
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
     /// The port of the redirect on 127.0.0.1, if the authorization server requires a specific one
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -48,6 +52,7 @@ pub async fn login(options: LoginOptions) -> ExitCode {
     let LoginOptions {
         client_id,
         scope,
+        issuer,
         port,
         no_browser,
         ..
@@ -63,6 +68,7 @@ pub async fn login(options: LoginOptions) -> ExitCode {
         let choices = LoginChoices {
             client_id,
             scope,
+            issuer,
             port,
         };
         let account = login::login(&server, &challenge, &choices, &accounts, &mut show).await?;

@@ -11,6 +11,7 @@ mod discovery;
 mod grant;
 mod json_http;
 mod login_account;
+mod login_choices;
 mod login_error;
 mod redirect_listener;
 mod server_url;
@@ -23,6 +24,7 @@ use weir_oauth::BearerChallenge;
 
 pub use accounts::{LoginAccounts, Logout};
 pub use login_account::LoginAccount;
+pub use login_choices::LoginChoices;
 pub use login_error::LoginError;
 pub use server_url::server_url;
 
@@ -31,17 +33,6 @@ use grant::LoginClient;
 use login_error::BROWSER_TIMEOUT;
 use redirect_listener::RedirectListener;
 use weir_system::SystemRandom;
-
-/// The person's choices on the command line.
-#[derive(Debug, Default)]
-pub struct LoginChoices {
-    /// A client id that the authorization server knows; without one this client registers itself.
-    pub client_id: Option<String>,
-    /// Scopes, separated by spaces, beyond those that the server asks for.
-    pub scope: Option<String>,
-    /// The port of the redirect, if the authorization server requires a certain one.
-    pub port: Option<u16>,
-}
 
 /// Logs in: discovers the authorization server, sends the person there, and returns the account.
 /// Dropping the future gives up.
@@ -60,7 +51,7 @@ pub async fn login(
     accounts: &LoginAccounts,
     show: &mut (dyn FnMut(&Url) + Send),
 ) -> Result<LoginAccount, LoginError> {
-    let found = LoginDiscovery::of(server, challenge).await?;
+    let found = LoginDiscovery::of(server, challenge, choices).await?;
     let callback = RedirectListener::bind(choices.port).await?;
     let redirect_uri = callback.redirect_uri();
     let client = match &choices.client_id {
@@ -69,7 +60,7 @@ pub async fn login(
     };
     let (state, verifier) = (random(), random());
     let earlier = match choices.scope {
-        Some(_) => accounts.scope(&found.resource)?,
+        Some(_) => accounts.scope(&found.resource, &found.issuer)?,
         None => None,
     };
     let scope = scopes(

@@ -108,13 +108,16 @@ impl LoginAccounts {
         Ok(Some(fresh))
     }
 
-    /// Returns the scopes of the login for this very resource, if its issuer gave them.
+    /// Returns the scopes of the login for this very resource at this issuer, if the issuer gave
+    /// them.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(super) fn scope(&self, resource: &str) -> Result<Option<String>, LoginError> {
+    pub(super) fn scope(&self, resource: &str, issuer: &str) -> Result<Option<String>, LoginError> {
         let key = key(&server_url(resource)?);
-        Ok(self.read()?.remove(&key).and_then(|account| account.scope))
+        let account = self.read()?.remove(&key);
+        let account = account.filter(|account| account.issuer == issuer);
+        Ok(account.and_then(|account| account.scope))
     }
 
     /// Keeps a login, and replaces an earlier one at the same resource.

@@ -119,9 +119,11 @@ async fn login_of_a_resource_above_is_neither_ended_nor_extended() {
         panic!("the login of another resource was taken");
     };
     assert_eq!(above.resource(), "https://a.example/mcp");
-    assert_eq!(accounts.scope(below.as_str()).unwrap(), None);
-    let scope = accounts.scope("https://a.example/mcp/").unwrap();
-    assert_eq!(scope.as_deref(), Some("admin"));
+    let issuer = "https://id.example";
+    assert_eq!(accounts.scope(below.as_str(), issuer).unwrap(), None);
+    let scope = |issuer: &str| accounts.scope("https://a.example/mcp/", issuer).unwrap();
+    assert_eq!(scope(issuer).as_deref(), Some("admin"));
+    assert_eq!(scope("https://other.example"), None, "another issuer");
     assert_eq!(
         token(&accounts, below.as_str()).await.as_deref(),
         Some("above")

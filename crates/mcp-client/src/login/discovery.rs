@@ -5,16 +5,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 use weir_oauth::{
-    AuthorizationServerMetadata, BearerChallenge, ProtectedResourceMetadata, null_as_default,
-    optional_url, resource_metadata_urls, server_metadata_urls,
+    AuthorizationServerMetadata, BearerChallenge, ProtectedResourceMetadata, is_same_issuer,
+    null_as_default, optional_url, resource_metadata_urls, server_metadata_urls,
 };
 
 use crate::login::json_http;
+use crate::login::login_choices::LoginChoices;
 use crate::login::login_error::{LoginError, plain};
 use crate::login::server_url::{covers, server_url};
 
 /// The scope for a refresh token.
 pub(super) const OFFLINE_ACCESS: &str = "offline_access";
+
+/// The most authorization servers of one resource that are tried.
+const MAX_ISSUERS: usize = 4;
 
 /// The discovered and checked metadata that a login needs.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct LoginDiscovery {
     /// The scopes that the resource needs at least.
     pub(super) scope: Option<String>,
     pub(super) issuer: String,
+    /// The other authorization servers that the resource names.
+    pub(super) other_issuers: Vec<String>,
     pub(super) authorization: Url,
     pub(super) token: Url,
     /// The registration endpoint as the metadata writes it.
@@ -60,12 +66,40 @@ struct LoginEndpoints {
 }
 
 impl LoginDiscovery {
-    /// Discovers the authorization server of `server`.
-    pub(super) async fn of(server: &Url, challenge: &BearerChallenge) -> Result<Self, LoginError> {
+    /// Discovers the authorization server of `server`: the chosen one, or else the first of those
+    /// that the server names that can be used. With a client id only the first is tried, because
+    /// the id is one of a certain authorization server.
+    pub(super) async fn of(
+        server: &Url,
+        challenge: &BearerChallenge,
+        choices: &LoginChoices,
+    ) -> Result<Self, LoginError> {
         let resource = resource(server, challenge).await?;
-        let named = resource.authorization_servers.first();
-        let issuer = named
-            .ok_or_else(|| LoginError::Unfit(format!("{server} names no authorization server")))?;
+        let named = &resource.authorization_servers;
+        let tried = match (&choices.issuer, &choices.client_id) {
+            (Some(chosen), _) => vec![find_issuer(named, chosen, server)?],
+            (None, Some(_)) => named.iter().take(1).collect(),
+            (None, None) => named.iter().take(MAX_ISSUERS).collect(),
+        };
+        let mut first_error = None;
+        for issuer in tried {
+            match Self::at_issuer(issuer, &resource, server).await {
+                Ok(found) => return Ok(found),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let none = || LoginError::Unfit(format!("{server} names no authorization server"));
+        Err(first_error.unwrap_or_else(none))
+    }
+
+    /// Discovers the endpoints of one authorization server of a resource.
+    async fn at_issuer(
+        issuer: &str,
+        resource: &ProtectedResourceMetadata<ResourceScopes>,
+        server: &Url,
+    ) -> Result<Self, LoginError> {
         let metadata = metadata(issuer, server).await?;
         let endpoints = metadata.members;
         if !endpoints
@@ -81,7 +115,8 @@ impl LoginDiscovery {
         Ok(Self {
             scope: Some(resource.members.scopes_supported.join(" "))
                 .filter(|scopes| !scopes.is_empty()),
-            resource: resource.resource,
+            resource: resource.resource.clone(),
+            other_issuers: others(&resource.authorization_servers, issuer),
             authorization: json_http::check_url(
                 "the authorization endpoint",
                 &endpoints.authorization_endpoint,
@@ -107,6 +142,7 @@ impl LoginDiscovery {
             resource: resource.to_owned(),
             scope: None,
             issuer: issuer.to_owned(),
+            other_issuers: Vec::new(),
             authorization: url.clone(),
             token: url.clone(),
             registration: None,
@@ -140,6 +176,42 @@ impl LoginDiscovery {
             _ => Err(LoginError::WrongIssuer),
         }
     }
+}
+
+/// Returns the issuer that a person chose, as the resource writes it.
+fn find_issuer<'a>(
+    named: &'a [String],
+    chosen: &str,
+    server: &Url,
+) -> Result<&'a String, LoginError> {
+    let found = named.iter().find(|issuer| is_same_issuer(issuer, chosen));
+    found.ok_or_else(|| {
+        let choices = if named.is_empty() {
+            "it names none".to_owned()
+        } else {
+            format!("it names {}", quoted_issuers(named))
+        };
+        let chosen = plain(chosen);
+        LoginError::Unfit(format!(
+            "`{chosen}` is not an authorization server of {server}: {choices}"
+        ))
+    })
+}
+
+/// Returns the named issuers beside this one.
+fn others(named: &[String], issuer: &str) -> Vec<String> {
+    let others = named.iter().filter(|other| *other != issuer);
+    others.cloned().collect()
+}
+
+/// Returns issuers as a text, each in backticks.
+pub(super) fn quoted_issuers(issuers: &[String]) -> String {
+    let quoted: Vec<_> = issuers
+        .iter()
+        .take(MAX_ISSUERS)
+        .map(|issuer| format!("`{}`", plain(issuer)))
+        .collect();
+    quoted.join(", ")
 }
 
 /// Fetches the server's own metadata: from the URL in its challenge, else from the well-known
@@ -297,7 +369,8 @@ mod tests {
             server.serve_document(path, &page);
         }
         let challenge = BearerChallenge::default();
-        let of = || LoginDiscovery::of(&url, &challenge);
+        let choices = LoginChoices::default();
+        let of = || LoginDiscovery::of(&url, &challenge, &choices);
         // Nothing else is there: the page is the fault.
         let error = of().await.expect_err("no metadata").to_string();
         assert!(
@@ -316,6 +389,61 @@ mod tests {
         server.serve_document("/.well-known/openid-configuration", &metadata);
         let found = of().await.expect("both documents are there");
         assert_eq!(found.issuer, server.issuer());
+    }
+
+    #[tokio::test]
+    async fn first_usable_or_chosen_authorization_server_is_taken() {
+        let server = TokenServer::start().await;
+        let url = Url::parse(&format!("{}/mcp", server.issuer())).expect("a URL");
+        let issuers = ["none", "first", "second"].map(|name| format!("{}/{name}", server.issuer()));
+        let resource =
+            serde_json::json!({ "resource": url.as_str(), "authorization_servers": issuers });
+        server.serve_document("/.well-known/oauth-protected-resource", &resource);
+        for (issuer, name) in issuers.iter().zip(["none", "first", "second"]).skip(1) {
+            let metadata = serde_json::json!({
+                "issuer": issuer,
+                "authorization_endpoint": server.endpoint(),
+                "token_endpoint": server.endpoint(),
+                "code_challenge_methods_supported": ["S256"],
+            });
+            let place = format!("/.well-known/oauth-authorization-server/{name}");
+            server.serve_document(&place, &metadata);
+        }
+        let challenge = BearerChallenge::default();
+        let of = async |issuer: Option<&str>, client_id: Option<&str>| {
+            let choices = LoginChoices {
+                issuer: issuer.map(str::to_owned),
+                client_id: client_id.map(str::to_owned),
+                ..LoginChoices::default()
+            };
+            let found = LoginDiscovery::of(&url, &challenge, &choices).await;
+            found
+                .map(|found| (found.issuer, found.other_issuers))
+                .map_err(|error| error.to_string())
+        };
+        let [none, first, second] = &issuers;
+        let others = |one: &String, two: &String| vec![one.clone(), two.clone()];
+        assert_eq!(
+            of(None, None).await,
+            Ok((first.clone(), others(none, second)))
+        );
+        for client_id in [None, Some("known there")] {
+            let found = of(Some(second), client_id).await;
+            assert_eq!(found, Ok((second.clone(), others(none, first))));
+        }
+        for (issuer, client_id) in [(None, Some("id")), (Some(none.as_str()), None)] {
+            let error = of(issuer, client_id).await.expect_err("no metadata");
+            assert_eq!(error, format!("{none} publishes no metadata"));
+        }
+        let error = of(Some("https://other.example"), None)
+            .await
+            .expect_err("not named");
+        assert_eq!(
+            error,
+            format!(
+                "`https://other.example` is not an authorization server of {url}: it names `{none}`, `{first}`, `{second}`"
+            )
+        );
     }
 
     #[tokio::test]
@@ -341,14 +469,16 @@ mod tests {
         let place = "/.well-known/oauth-authorization-server";
         server.serve_document(place, &metadata);
         let challenge = BearerChallenge::default();
-        let found = LoginDiscovery::of(&url, &challenge).await.expect("valid");
+        let choices = LoginChoices::default();
+        let of = || LoginDiscovery::of(&url, &challenge, &choices);
+        let found = of().await.expect("valid");
         assert!(!found.names_itself && found.scopes.is_empty() && found.scope.is_none());
         assert_eq!(found.revocation, None);
         assert_eq!(found.registration_endpoint().expect("no URL"), None);
 
         metadata["registration_endpoint"] = "http://other.example/register".into();
         server.serve_document(place, &metadata);
-        let found = LoginDiscovery::of(&url, &challenge).await.expect("valid");
+        let found = of().await.expect("valid");
         let error = found.registration_endpoint().expect_err("not safe");
         assert!(
             error.to_string().contains("the registration endpoint"),

@@ -11,7 +11,7 @@ use weir_oauth::{
     ClientAuthentication, FormRequest, TokenResponse, error_code, optional_text, read_lifetime,
 };
 
-use crate::login::discovery::{LoginDiscovery, OFFLINE_ACCESS};
+use crate::login::discovery::{LoginDiscovery, OFFLINE_ACCESS, quoted_issuers};
 use crate::login::json_http;
 use crate::login::login_account::{LoginAccount, LoginClientAuthMethod, LoginClientSecret};
 use crate::login::login_error::{LoginError, plain};
@@ -104,8 +104,17 @@ impl LoginClient {
         redirect_uri: &str,
     ) -> Result<Self, LoginError> {
         let Some(endpoint) = found.registration_endpoint()? else {
-            let why = "has no dynamic client registration: register a client there, and give its id with --client-id";
-            return Err(LoginError::Unfit(format!("{} {why}", plain(&found.issuer))));
+            let other = match &*found.other_issuers {
+                [] => String::new(),
+                others => format!(
+                    ", or choose another authorization server with --issuer: {}",
+                    quoted_issuers(others)
+                ),
+            };
+            return Err(LoginError::Unfit(format!(
+                "{} has no dynamic client registration: register a client there, and give its id with --client-id{other}",
+                plain(&found.issuer)
+            )));
         };
         let wanted = json!({
             "client_name": "weir command line",
