@@ -35,7 +35,8 @@ pub struct FailedAttempt {
     /// True if the server may have been replaced: its era is to be probed again.
     pub era_in_doubt: bool,
     /// True if the server answered that there is no MCP endpoint of the requested kind at the URL
-    /// (400, 404 or 405), or refused to open a session: for a probe, a sign of the other era.
+    /// (400, 404 or 405, or a stream of HTTP+SSE), or refused to open a session: for a probe, a sign
+    /// of the other era.
     pub no_endpoint: bool,
     /// True if the server refuses the credentials of the request (401 or 403).
     pub credentials_refused: bool,

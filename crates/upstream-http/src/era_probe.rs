@@ -183,8 +183,8 @@ impl ServerEra {
             (UpstreamProtocol::Modern, ProbeOutcome::Legacy(_)) => {
                 EraProbeResult::Era(modern_without_answer())
             }
-            // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
-            // answers so.
+            // The URL takes no messages by POST (400, 404, 405, or a stream of HTTP+SSE): a server of
+            // 2024-11-05 alone answers so.
             (UpstreamProtocol::Auto, ProbeOutcome::Legacy(_))
                 if no_endpoint
                     && sse::probe_endpoint(&self.context, &self.http, self.endpoint_wait())

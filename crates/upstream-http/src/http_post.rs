@@ -149,6 +149,27 @@ pub(crate) async fn classify(
     }
 }
 
+/// Checks that the response to a request of weir's own is no stream of HTTP+SSE: some servers of that
+/// transport open it for every method.
+///
+/// # Errors
+/// It is one, or cannot be read.
+pub(crate) async fn check_is_answer(
+    context: &UpstreamContext,
+    answer: &mut ResponseReader,
+) -> Result<(), FailedAttempt> {
+    let is_of_http_sse = answer.is_of_http_sse().await;
+    if !is_of_http_sse.map_err(|error| unreadable_failure(&context.label, error))? {
+        return Ok(());
+    }
+    let text = "The upstream is a server of HTTP+SSE (2024-11-05): its URL takes no messages";
+    let failure = context.label.fail(FailureKind::Unavailable, text);
+    let advice = "leave `protocol` out, or write `protocol: sse`";
+    Err(FailedAttempt::new(failure.because(advice))
+        .mark_era_in_doubt()
+        .mark_no_endpoint())
+}
+
 /// Posts a message without a response. Every 2xx counts as success.
 ///
 /// # Errors

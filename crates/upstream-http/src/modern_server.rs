@@ -229,12 +229,17 @@ impl ModernServer {
         // The head is dropped before the wait for the reply: values that live across an await make
         // the future larger.
         let reply = match http_post::post(&self.context, &self.http, headers, body, id).await? {
-            ClassifiedResponse::Answer(answer) => http_call::reply(
-                self.context.clone(),
-                answer,
-                expectation,
-                PendingRequest::new(None, id),
-            ),
+            ClassifiedResponse::Answer(mut answer) => {
+                if expectation.is_unsplit {
+                    Box::pin(http_post::check_is_answer(&self.context, &mut answer)).await?;
+                }
+                http_call::reply(
+                    self.context.clone(),
+                    answer,
+                    expectation,
+                    PendingRequest::new(None, id),
+                )
+            }
             ClassifiedResponse::Accepted => {
                 let text = "The upstream took a request and gave no answer";
                 return Err(self.context.label.fail(FailureKind::BadAnswer, text).into());

@@ -28,6 +28,8 @@ struct EventStreamState {
     idle: IdleEvents,
     /// The size of the body part that is being decoded.
     part: usize,
+    /// True once the first event of HTTP+SSE came, which names the URL for messages.
+    has_endpoint: bool,
 }
 
 /// A response that is being read. Dropping it cancels the request.
@@ -62,6 +64,7 @@ impl ResponseReader {
             decoder: sse::SseDecoder::new(caps),
             idle: IdleEvents::new(),
             part: 0,
+            has_endpoint: false,
         };
         Self::new(body, Some(Box::new(events)), limits)
     }
@@ -175,6 +178,36 @@ impl ResponseReader {
         }
     }
 
+    /// Waits for the first message. True if the first event of HTTP+SSE (2024-11-05) comes before it:
+    /// then the stream is that of such a server, which answers no messages here.
+    pub(crate) async fn is_of_http_sse(&mut self) -> Result<bool, ResponseReadError> {
+        let mut marks = VecDeque::new();
+        let found = std::future::poll_fn(|cx| {
+            loop {
+                let polled = self.poll_part(cx);
+                if self
+                    .events
+                    .as_ref()
+                    .is_some_and(|events| events.has_endpoint)
+                {
+                    return Poll::Ready(Ok(true));
+                }
+                match ready!(polled)? {
+                    Some(mark @ ResponsePart::Mark { .. }) => marks.push_back(mark),
+                    Some(part) => {
+                        marks.push_back(part);
+                        return Poll::Ready(Ok(false));
+                    }
+                    None => return Poll::Ready(Ok(false)),
+                }
+            }
+        });
+        let found = found.await;
+        marks.append(&mut self.parts);
+        self.parts = marks;
+        found
+    }
+
     /// Reads the next part.
     pub(crate) async fn part(&mut self) -> Result<Option<ResponsePart>, ResponseReadError> {
         std::future::poll_fn(|cx| self.poll_part(cx)).await
@@ -185,6 +218,7 @@ impl ResponseReader {
             decoder,
             idle,
             part,
+            has_endpoint,
         }) = self.events.as_deref_mut()
         else {
             return self
@@ -217,6 +251,7 @@ impl ResponseReader {
                 }) => {
                     if !sse::is_message(event.as_deref()) {
                         self.message.discard_whole();
+                        *has_endpoint |= has_data && event.as_deref() == Some("endpoint");
                     }
                     // An event with empty data opens a stream that can be resumed, and is no
                     // message.

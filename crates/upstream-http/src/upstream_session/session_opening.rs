@@ -168,7 +168,7 @@ async fn request_initialize(
         HeaderValue::from_static(Method::Initialize.as_str()),
     )];
     let (given, response) = post_initialize(context, http, own, body, offered).await?;
-    let answer = match http_post::classify(context, response, id).await? {
+    let mut answer = match http_post::classify(context, response, id).await? {
         ClassifiedResponse::Answer(answer) => answer,
         ClassifiedResponse::Accepted => {
             let text = "The upstream gave no answer to initialize";
@@ -187,6 +187,7 @@ async fn request_initialize(
             ));
         }
     };
+    http_post::check_is_answer(context, &mut answer).await?;
     let dialect = RevisionDialect::new(offered);
     let filter = MessageFilter::modern(id, false, LogMessages::None);
     let expectation = ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);

@@ -174,3 +174,19 @@ async fn server_that_answers_nothing_is_not_up_again_before_it_does() {
     wait_for_condition("it answers", patience, || !upstream.health().breaker_open).await;
     assert!(mock.requests_of("initialize").len() >= 4);
 }
+
+/// Some servers open their stream for every method, also for the POST of the era probe.
+#[tokio::test]
+async fn server_that_answers_the_probe_with_its_stream_is_found_and_served() {
+    let mock = server_with(&CallGate::new()).await;
+    let relay = SseRelay::start_for_any_method(&mock.url()).await;
+    let upstream = upstream(&relay.url());
+    assert_eq!(begin(&upstream, "echo").await.unwrap(), "{}");
+    // A pinned protocol works, or says what to write instead.
+    assert_eq!(begin(&over_sse(&relay), "echo").await.unwrap(), "{}");
+    let pinned = pinned(&relay.url(), UpstreamProtocol::Legacy);
+    let failure = failure(call_anonymously(&pinned, "echo", json!({})).await).await;
+    assert_eq!(failure.reason(), "unavailable", "{failure:?}");
+    let cause = failure.cause();
+    assert!(cause.contains("write `protocol: sse`"), "{cause}");
+}
