@@ -133,18 +133,18 @@ impl Catalog {
         self.any_upstream(endpoint, CapabilityClass::BASE, subscribes)
     }
 
-    /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
-    /// unknown counts as one without tasks.
+    /// True if calls of clients of a class to an upstream of the endpoint can become tasks. An
+    /// upstream that is still unknown counts as one without tasks.
     #[must_use]
-    pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, CapabilityClass::BASE, has_tasks)
+    pub fn has_tasks(&self, endpoint: &EndpointId, class: CapabilityClass) -> bool {
+        self.any_upstream(endpoint, class, has_tasks)
     }
 
-    /// True if an upstream of the endpoint can have a task, or is still unknown: a client may ask for
-    /// a task that it began before this process did.
+    /// True if an upstream of the endpoint can have a task of a client of a class, or is still
+    /// unknown: a client may ask for a task that it began before this process did.
     #[must_use]
-    pub fn may_have_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, CapabilityClass::BASE, |about| {
+    pub fn may_have_tasks(&self, endpoint: &EndpointId, class: CapabilityClass) -> bool {
+        self.any_upstream(endpoint, class, |about| {
             about.is_none_or(|about| about.tasks)
         })
     }

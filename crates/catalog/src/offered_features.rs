@@ -77,10 +77,10 @@ impl Catalog {
             tools: has_list(ListKind::Tools),
             prompts: has_list(ListKind::Prompts),
             resources: has_list(ListKind::Resources),
-            // weir subscribes, and asks for tasks, in the era without sessions.
+            // weir subscribes in the era without sessions.
             subscribes: has(CapabilityClass::BASE, &subscribes),
             completes: has(class, &completes),
-            tasks: has(CapabilityClass::BASE, &has_tasks),
+            tasks: has(class, &has_tasks),
             apps: has(class, &|about| about.is_some_and(|about| about.apps)),
             extensions,
         }

@@ -145,8 +145,8 @@ pub enum TaskMode {
         /// The time in milliseconds; if absent, the server decides.
         ttl_ms: Option<u64>,
     },
-    /// No, since its client knows no tasks. If the server can answer with a task only, weir waits
-    /// for the result in the client's stead.
+    /// No, since its client knows no tasks, or its endpoint has none. If the server can answer with a
+    /// task only, weir waits for the result in the client's stead.
     AwaitedByWeir,
 }
 

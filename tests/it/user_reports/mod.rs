@@ -11,6 +11,7 @@ mod http_sse_clients;
 mod http_sse_questions;
 mod invalid_answers;
 mod large_results;
+mod legacy_era_tasks;
 mod list_changes;
 mod list_cursors;
 mod lost_connections;

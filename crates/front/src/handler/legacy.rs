@@ -317,7 +317,7 @@ fn call(
             ));
         }
     };
-    let task_mode = tasks::task_mode_of_legacy(context, revision, method, &lifted);
+    let task_mode = tasks::task_mode_of_legacy(context, revision, class, method, &lifted);
     let task = tasks::task_of_result_request(method, &lifted.params);
     let response = response_context(
         request_context,

@@ -25,8 +25,8 @@ pub(crate) fn is_call(method: Method) -> bool {
     )
 }
 
-/// Checks that the endpoint supports a method about tasks or subscriptions, as far as its servers
-/// declare it to weir itself.
+/// Checks that the endpoint supports a method about subscriptions, or about tasks of clients without
+/// sessions, as far as its servers declare it to weir itself.
 pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
     check_offered_to(context, method, CapabilityClass::BASE)
 }
@@ -37,7 +37,7 @@ pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Res
     clippy::wildcard_enum_match_arm,
     reason = "the other methods are about lists alone, or about none"
 )]
-fn check_offered_to(
+pub(crate) fn check_offered_to(
     context: &HttpRequestContext,
     method: Method,
     class: CapabilityClass,
@@ -52,7 +52,7 @@ fn check_offered_to(
         | Method::TasksUpdate
         | Method::TasksCancel
         | Method::TasksResult
-        | Method::TasksList => catalog.may_have_tasks(endpoint),
+        | Method::TasksList => catalog.may_have_tasks(endpoint, class),
         _ => lists_of(method)
             .iter()
             .any(|kind| catalog.offers(endpoint, *kind, class)),
@@ -159,7 +159,8 @@ pub(crate) async fn check_task_support(
     params: &Params,
 ) -> Result<(), Failure> {
     let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
-    let is_known = || catalog.has_tasks(endpoint) || !catalog.may_have_tasks(endpoint);
+    let is_known =
+        || catalog.has_tasks(endpoint, class) || !catalog.may_have_tasks(endpoint, class);
     if is_known() {
         return Ok(());
     }

@@ -20,7 +20,7 @@ use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use crate::method::canonical_call::canonical_call;
-use crate::method::offered_methods::check_offered;
+use crate::method::offered_methods::{check_offered, check_offered_to};
 
 /// Returns true if a method of the tasks extension is about a task.
 pub(crate) fn is_about_task(method: Method) -> bool {
@@ -62,11 +62,12 @@ pub(crate) fn asks_for_task(revision: Revision, method: Method, params: &Params)
         && tasks::requested_ttl(params).is_some()
 }
 
-/// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
-/// never see one.
+/// Decides if a call of a legacy client of this class becomes a task. A client of a revision without
+/// tasks must never see one.
 pub(crate) fn task_mode_of_legacy(
     context: &HttpRequestContext,
     revision: Revision,
+    class: CapabilityClass,
     method: Method,
     lifted: &LiftedRequest,
 ) -> TaskMode {
@@ -76,12 +77,15 @@ pub(crate) fn task_mode_of_legacy(
     if !revision.has_task_param() {
         return TaskMode::AwaitedByWeir;
     }
+    let has_tasks = || {
+        let catalog = context.shared().catalog();
+        catalog.has_tasks(context.endpoint(), class)
+    };
     match tasks::requested_ttl(&lifted.params) {
+        Some(ttl_ms) if has_tasks() => TaskMode::Wanted { ttl_ms },
         // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
-        Some(ttl_ms) if context.shared().catalog().has_tasks(context.endpoint()) => {
-            TaskMode::Wanted { ttl_ms }
-        }
-        _ => TaskMode::Never,
+        Some(_) => TaskMode::AwaitedByWeir,
+        None => TaskMode::Never,
     }
 }
 
@@ -122,7 +126,7 @@ pub(crate) async fn serve_legacy(
         method,
         holders,
     } = request;
-    check_offered(context, method)?;
+    check_offered_to(context, method, session.class())?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let lifted = lift::legacy(params, Some(&session.record), session.class()).map_err(wrong)?;
     let call = Call {
