@@ -86,7 +86,7 @@ impl OutboundCall {
             Method::ResourcesRead | Method::PromptsGet | Method::CompletionComplete => true,
             // Each of two calls would become a task.
             Method::ToolsCall => {
-                self.safe_to_repeat && matches!(call.task_mode, TaskMode::Never | TaskMode::Allowed)
+                self.safe_to_repeat && !matches!(call.task_mode, TaskMode::Wanted { .. })
             }
             _ => false,
         };

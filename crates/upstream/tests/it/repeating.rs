@@ -228,6 +228,26 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
     }
 }
 
+/// The calls of clients without tasks, for whom weir would wait for a task.
+#[tokio::test]
+async fn safe_call_of_a_client_without_tasks_is_sent_again() {
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    mock.add_rule("tools/call", 1, MockBehaviour::reset_after(0));
+    let base = safe("echo", json!({})).await;
+    let call = OutboundCall {
+        call: Arc::new(Call {
+            task_mode: TaskMode::AwaitedByWeir,
+            ..Call::clone(&base.call)
+        }),
+        ..base
+    };
+    end(&upstream, call).await.unwrap();
+}
+
 #[tokio::test]
 async fn forwarded_events_are_not_repeated() {
     for (era, builder) in eras() {
