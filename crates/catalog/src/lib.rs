@@ -67,5 +67,5 @@ pub use settings::{CatalogPorts, CatalogSettings};
 pub use stale_list_signal::StaleListSignal;
 pub use status::{ListStatus, UpstreamReach, UpstreamStatus};
 pub use traced_tool::{ToolPlacement, TracedTool, trace_by_config};
-pub use view::{IncompleteUpstream, NameCollision, NameLookup, View};
+pub use view::{IncompleteUpstream, KeptNames, NameCollision, NameLookup, View};
 pub use view_watch::ViewWatch;

@@ -128,8 +128,8 @@ impl Catalog {
             (is_native || is_own || is_alias)
                 && entry(tool).is_some_and(|entry| is_native || entry.may_be_named(name))
         };
-        let known = snapshot.list(kind).last_items().iter();
-        let tool = match known.into_iter().find(|tool| means(tool)) {
+        let mut known = snapshot.list(kind).last_items().iter();
+        let tool = match known.find(|tool| means(tool)) {
             Some(known) => known.clone(),
             None => Arc::new(ServerItem {
                 kind,

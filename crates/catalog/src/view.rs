@@ -139,9 +139,19 @@ impl View {
         }
     }
 
-    /// True if an item has this name on the endpoint.
-    pub(super) fn has_exposed(&self, name: &str) -> bool {
-        self.name_index.exposed.contains_key(name)
+    /// True if an item has this name on the endpoint, or another upstream that is away keeps it from
+    /// this one.
+    pub(super) fn is_taken(&self, name: &str, upstream: &UpstreamId) -> bool {
+        let keeper = self.name_index.kept.get(name);
+        self.name_index.exposed.contains_key(name) || keeper.is_some_and(|id| id != upstream)
+    }
+
+    /// The names of items that are not shown because their upstreams are away, each with its
+    /// upstream. No other item has such a name, and none is found under it. Empty unless the endpoint
+    /// names items without a prefix.
+    #[must_use]
+    pub fn kept_names(&self) -> &KeptNames {
+        &self.name_index.kept
     }
 
     /// True if an item may ask for its arguments as headers
@@ -174,6 +184,9 @@ impl fmt::Debug for View {
     }
 }
 
+/// Names of items that are not shown, each with its upstream.
+pub type KeptNames = FastMap<Arc<str>, UpstreamId>;
+
 /// The part of a view that stays while only its state changes.
 #[derive(Debug)]
 pub(super) struct NameIndex {
@@ -182,6 +195,8 @@ pub(super) struct NameIndex {
     native: FastMap<Arc<str>, Option<u32>>,
     mirrored: bool,
     pub(super) reserved: Arc<ReservedNames>,
+    /// See [`View::kept_names`].
+    pub(super) kept: Arc<KeptNames>,
 }
 
 impl NameIndex {
@@ -190,11 +205,12 @@ impl NameIndex {
         exposed: FastMap<Arc<str>, u32>,
         items: &[CatalogItem],
         reserved: Arc<ReservedNames>,
+        kept: Arc<KeptNames>,
     ) -> Self {
         let mut native: FastMap<Arc<str>, Option<u32>> =
             FastMap::with_capacity_and_hasher(items.len(), FastState::default());
         for (at, item) in (0u32..).zip(items) {
-            if !reserved.permits_native(&item.tool) {
+            if !reserved.permits_native(&item.tool) || kept.contains_key(&item.tool.native) {
                 continue;
             }
             native
@@ -208,6 +224,7 @@ impl NameIndex {
             native,
             mirrored,
             reserved,
+            kept,
         }
     }
 
@@ -217,7 +234,7 @@ impl NameIndex {
             .zip(items)
             .map(|(at, item)| (item.exposed.clone(), at))
             .collect();
-        let mut part = Self::index(exposed, items, self.reserved.clone());
+        let mut part = Self::index(exposed, items, self.reserved.clone(), self.kept.clone());
         part.native
             .retain(|name, _| !self.exposed.contains_key(name));
         part
@@ -281,6 +298,7 @@ impl View {
                 FastMap::default(),
                 &[],
                 Arc::new(ReservedNames::none()),
+                Arc::default(),
             )),
             freshness: Freshness::NONE,
             wait_until: None,

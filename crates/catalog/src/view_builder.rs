@@ -11,7 +11,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
-use weir_core::server_item::ServerItem;
+use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use crate::catalog_source::CatalogSource;
@@ -27,12 +27,14 @@ use weir_items::ResolvedRules;
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]
 struct UpstreamSegment {
-    tools: Arc<[Arc<ServerItem>]>,
+    tools: Arc<[Arc<Tool>]>,
     /// The list that clients without sessions see, if it differs.
-    sessionless: Option<Arc<[Arc<ServerItem>]>>,
+    sessionless: Option<Arc<[Arc<Tool>]>>,
     rules: Arc<ResolvedRules>,
     entries: Arc<[ListEntry]>,
     digest: ContentVersion,
+    /// True if the items are not shown, and only keep their names.
+    is_away: bool,
 }
 
 /// The segments of one endpoint, by upstream and the class they were listed for.
@@ -54,9 +56,23 @@ struct UpstreamPart {
     sessionless: Option<Arc<UpstreamSnapshot>>,
     reason: Option<IncompleteReason>,
     walked: bool,
+    /// True if the items are not shown, and only keep their names.
+    is_away: bool,
 }
 
 impl UpstreamPart {
+    /// The names of an upstream that an operator took out. No class of it is followed for them.
+    fn of_closed(source: &Arc<CatalogSource>) -> Self {
+        Self {
+            feed: source.base().clone(),
+            shown: source.base().snapshot(),
+            sessionless: None,
+            reason: None,
+            walked: true,
+            is_away: true,
+        }
+    }
+
     fn of(builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>) -> Self {
         let kind = builder.kind;
         let feed = source.feed(builder.context, builder.class);
@@ -72,6 +88,7 @@ impl UpstreamPart {
             return Self {
                 feed,
                 reason: own.reason(kind),
+                is_away: builder.keeps_names() && own.list(kind).is_dropped(),
                 shown: own,
                 sessionless,
                 walked,
@@ -88,6 +105,7 @@ impl UpstreamPart {
         };
         Self {
             feed: source.base().clone(),
+            is_away: builder.keeps_names() && shown.list(kind).is_dropped(),
             shown,
             sessionless: None,
             reason: Some(reason),
@@ -112,6 +130,18 @@ pub(super) struct ViewBuilder<'a> {
 }
 
 impl ViewBuilder<'_> {
+    /// True if items that are not shown keep their names. With a prefix, no upstream gets a name of
+    /// another one.
+    fn keeps_names(&self) -> bool {
+        matches!(
+            &self.endpoint.mode,
+            EndpointMode::Aggregate {
+                prefix: NamePrefix::None,
+                ..
+            }
+        )
+    }
+
     /// Builds the view. Parts of `before` that did not change are shared.
     pub(super) fn build(&self, segments: &mut EndpointSegments, before: Option<&View>) -> View {
         let Self {
@@ -129,6 +159,10 @@ impl ViewBuilder<'_> {
         for source in sources {
             if let Some(closed) = context.closed_upstreams.find(source.id()) {
                 status.closed(source, closed);
+                if self.keeps_names() {
+                    let part = UpstreamPart::of_closed(source);
+                    used.push(segments.of(endpoint, source, kind, &part));
+                }
                 continue;
             }
             let part = UpstreamPart::of(self, source);
@@ -269,7 +303,13 @@ impl EndpointSegments {
         kind: ListKind,
         part: &UpstreamPart,
     ) -> UpstreamSegment {
-        let (tools, rules) = (&part.shown.list(kind).items, source.rules());
+        let list = part.shown.list(kind);
+        let (is_away, rules) = (part.is_away, source.rules());
+        let tools = if is_away {
+            list.last_items()
+        } else {
+            &list.items
+        };
         let sessionless = part
             .sessionless
             .as_ref()
@@ -277,6 +317,7 @@ impl EndpointSegments {
         let key = (source.id().clone(), part.feed.class, kind);
         if let Some(known) = self.known.get(&key)
             && Arc::ptr_eq(&known.tools, tools)
+            && known.is_away == is_away
             && known.sessionless.as_ref().map(Arc::as_ptr) == sessionless.map(Arc::as_ptr)
             && Arc::ptr_eq(&known.rules, &rules)
         {
@@ -294,7 +335,10 @@ impl EndpointSegments {
             })
         });
         let entries: Arc<[ListEntry]> = own.chain(bridged).collect();
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3 + 1);
+        if is_away {
+            parts.push(b"away");
+        }
         for entry in &*entries {
             parts.push(entry.name.as_bytes());
             parts.push(entry.otherwise.as_deref().unwrap_or_default().as_bytes());
@@ -308,6 +352,7 @@ impl EndpointSegments {
             rules,
             entries,
             digest,
+            is_away,
         };
         self.known.insert(key, segment.clone());
         segment
@@ -327,9 +372,9 @@ impl EndpointSegments {
 
 /// The tools of the first list whose names the second does not have.
 fn only_in<'a>(
-    tools: &'a [Arc<ServerItem>],
-    others: &'a [Arc<ServerItem>],
-) -> impl Iterator<Item = &'a Arc<ServerItem>> {
+    tools: &'a [Arc<Tool>],
+    others: &'a [Arc<Tool>],
+) -> impl Iterator<Item = &'a Arc<Tool>> {
     let others = if tools.is_empty() { &[][..] } else { others };
     let known: HashSet<&str, FastState> = others.iter().map(|tool| &*tool.native).collect();
     tools
@@ -395,30 +440,40 @@ struct AssembledList {
 
 /// Gives every entry its name, first come first served in config order, and reports those that get
 /// no name. A name that the operator chose is never another tool's, whether its own tool is listed or
-/// not: an upstream could take it otherwise.
+/// not: an upstream could take it otherwise. Entries that are not shown get names, too, so that a call
+/// never goes to another upstream because its own is away.
 fn assemble(used: &[UpstreamSegment], reserved: &Arc<ReservedNames>) -> AssembledList {
-    let entries = || used.iter().flat_map(|segment| segment.entries.iter());
+    let entries = || {
+        used.iter().flat_map(|segment| {
+            let entries = segment.entries.iter();
+            entries.zip(std::iter::repeat(segment.is_away))
+        })
+    };
     let chosen: HashMap<&str, &ServerItem> = entries()
-        .filter(|entry| entry.chosen)
-        .map(|entry| (&*entry.name, &*entry.tool))
+        .filter(|(entry, _)| entry.chosen)
+        .map(|(entry, _)| (&*entry.name, &*entry.tool))
         .collect();
     let count = used.iter().map(|segment| segment.entries.len()).sum();
     let mut items: Vec<CatalogItem> = Vec::with_capacity(count);
     let mut taken: FastMap<Arc<str>, u32> =
         FastMap::with_capacity_and_hasher(count, FastState::default());
-    let mut collisions = Vec::new();
-    for entry in entries() {
-        let name = entry.first_free_name(reserved, |name| taken.contains_key(name));
+    let (mut collisions, mut kept_names) = (Vec::new(), KeptNames::default());
+    for (entry, is_away) in entries() {
+        let is_taken = |name: &str| taken.contains_key(name) || kept_names.contains_key(name);
+        let name = entry.first_free_name(reserved, is_taken);
+        if is_away {
+            kept_names.extend(name.map(|name| (name.clone(), entry.tool.upstream.clone())));
+            continue;
+        }
         let Some(name) = name else {
             let holder = taken.get(&entry.name).map(|at| &*items[*at as usize].tool);
             let holder = holder.or_else(|| chosen.get(&*entry.name).copied());
-            let kept = match holder {
-                Some(tool) => &tool.upstream,
-                None => reserved
-                    .alias_owner(&entry.name)
-                    .unwrap_or(&entry.tool.upstream),
-            }
-            .clone();
+            let kept = holder
+                .map(|tool| &tool.upstream)
+                .or_else(|| kept_names.get(&entry.name))
+                .or_else(|| reserved.alias_owner(&entry.name))
+                .unwrap_or(&entry.tool.upstream)
+                .clone();
             let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
             collisions.push(NameCollision {
                 exposed: entry.name.clone(),
@@ -441,7 +496,7 @@ fn assemble(used: &[UpstreamSegment], reserved: &Arc<ReservedNames>) -> Assemble
             listed_without,
         });
     }
-    let body = NameIndex::index(taken, &items, reserved.clone());
+    let body = NameIndex::index(taken, &items, reserved.clone(), Arc::new(kept_names));
     AssembledList {
         items: items.into(),
         collisions: collisions.into(),

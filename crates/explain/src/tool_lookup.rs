@@ -201,6 +201,13 @@ impl CallWalk<'_> {
         is_sole.then(|| item.clone())
     }
 
+    /// Returns the upstream that keeps the name in question while it is away.
+    fn keeper_of_name(&self, endpoint: &Endpoint) -> Option<UpstreamId> {
+        let catalog = self.explainer.catalog.as_ref()?;
+        let whole = catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE)?;
+        whole.kept_names().get(&*self.question.tool).cloned()
+    }
+
     /// Explains the name of the tool on the endpoint, if it has one. `is_called` tells that the
     /// sender's calls by the name in question go to the tool.
     pub(super) fn explain_name(&mut self, endpoint: &Endpoint, tool: &TracedTool, is_called: bool) {
@@ -241,10 +248,16 @@ impl CallWalk<'_> {
                 format!("clients call it `{}`", tool.name),
             ),
             false => {
-                let why = format!(
-                    "{home} is shown as `{}`, and a call by another name is answered \"unknown tool\"",
-                    tool.name
-                );
+                let why = match self.keeper_of_name(endpoint) {
+                    Some(id) => format!(
+                        "`{}` is the name of a tool of `{id}`, which cannot be reached now; {home} is shown as `{}`",
+                        self.question.tool, tool.name
+                    ),
+                    None => format!(
+                        "{home} is shown as `{}`, and a call by another name is answered \"unknown tool\"",
+                        tool.name
+                    ),
+                };
                 self.add_step("name", StepEffect::Hides, why);
             }
         }

@@ -1,5 +1,6 @@
 //! The search for the item that a call names, among the lists that its sender sees.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_catalog::{
@@ -8,7 +9,7 @@ use weir_catalog::{
 use weir_core::call::Call;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
-use weir_core::endpoint::EndpointMode;
+use weir_core::endpoint::{EndpointMode, NamePrefix};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{UpstreamId, exposed_uri};
 use weir_core::port::{Authorizer, Visibility};
@@ -49,6 +50,7 @@ impl ItemSearch<'_> {
         let may_change = match views.seen.find(name) {
             // Another server may have an item of this name, too.
             NameLookup::Native(_) if !views.whole.settled => true,
+            NameLookup::Exposed(_) if !views.whole.settled && self.has_bare_names(call) => true,
             NameLookup::Exposed(item) | NameLookup::Native(item) => {
                 is_of_other_era(call, &views.whole, item)
             }
@@ -111,6 +113,16 @@ impl ItemSearch<'_> {
         }
     }
 
+    /// True if the endpoint names items without a prefix, so that the list of one server can rename
+    /// those of another.
+    fn has_bare_names(&self, call: &Call) -> bool {
+        let endpoint = self.catalog.endpoint(&call.endpoint);
+        endpoint.is_some_and(|endpoint| match &endpoint.mode {
+            EndpointMode::Aggregate { prefix, .. } => *prefix == NamePrefix::None,
+            EndpointMode::Transparent(_) => false,
+        })
+    }
+
     /// Returns an item, unless an operator took its upstream out: the view may be older than that.
     fn unless_closed(&self, item: CatalogItem) -> Result<CatalogItem, Failure> {
         self.catalog
@@ -168,6 +180,9 @@ impl ItemSearch<'_> {
         resources: &View,
     ) -> Option<CatalogItem> {
         let endpoint = self.catalog.endpoint(&call.endpoint)?;
+        if resources.kept_names().contains_key(uri) {
+            return None;
+        }
         let (upstream, native) = match &endpoint.mode {
             EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
             EndpointMode::Aggregate { upstreams, .. } => {
@@ -185,7 +200,12 @@ impl ItemSearch<'_> {
                             .items
                             .iter()
                             .find(|item| exposed_uri::matches_template(&item.exposed, uri))?;
-                        (fitting.tool.upstream.clone(), uri.to_owned())
+                        let upstream = &fitting.tool.upstream;
+                        let mut earlier = upstreams.iter().take_while(|id| *id != upstream);
+                        if earlier.any(|id| self.fits_kept_template(principal, call, id, uri)) {
+                            return None;
+                        }
+                        (upstream.clone(), uri.to_owned())
                     }
                 }
             }
@@ -253,6 +273,8 @@ impl ItemSearch<'_> {
         let mut absent = whole.missing.iter().filter(is_absent);
         let is_seen = |missing: &&IncompleteUpstream| {
             self.may_have(principal, call, &missing.upstream, target)
+                || target.kind == ListKind::Resources
+                    && self.fits_kept_template(principal, call, &missing.upstream, &target.name)
         };
         match absent.find(is_seen) {
             Some(IncompleteUpstream { upstream, .. }) => {
@@ -263,6 +285,28 @@ impl ItemSearch<'_> {
             }
             None => target::unknown(target),
         }
+    }
+
+    /// True if a URI fits a template of an upstream that is away, and the sender may see that one.
+    fn fits_kept_template(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        upstream: &UpstreamId,
+        uri: &str,
+    ) -> bool {
+        let (kind, class) = (ListKind::Templates, call.capabilities.class);
+        let Some(templates) = self.catalog.view(&call.endpoint, kind, class) else {
+            return false;
+        };
+        let is_seen = |template: &str| {
+            let name = Cow::Borrowed(template);
+            self.may_have(principal, call, upstream, &CallTarget { kind, name })
+        };
+        let mut kept = templates.kept_names().iter();
+        kept.any(|(template, id)| {
+            id == upstream && exposed_uri::matches_template(template, uri) && is_seen(template)
+        })
     }
 
     /// The upstreams in service that may have the item of a call that failed for want of it, though

@@ -82,17 +82,18 @@ impl BareUris {
             return true;
         }
         let view = |kind| self.catalog.view(&self.endpoint, kind, self.class);
-        let listed = view(ListKind::Resources)
-            .and_then(|view| view.find(uri).item().map(|item| item.tool.upstream.clone()));
+        let listed = view(ListKind::Resources).and_then(|view| {
+            let item = view.find(uri).item().map(|item| &item.tool.upstream);
+            item.or_else(|| view.kept_names().get(uri)).cloned()
+        });
         if let Some(listed) = listed {
             return listed != *upstream;
         }
         view(ListKind::Templates).is_some_and(|templates| {
-            let mut others = templates
-                .items
-                .iter()
-                .filter(|item| item.tool.upstream != *upstream);
-            others.any(|item| exposed_uri::matches_template(&item.exposed, uri))
+            let shown = templates.items.iter();
+            let shown = shown.map(|item| (&item.exposed, &item.tool.upstream));
+            let mut all = shown.chain(templates.kept_names());
+            all.any(|(template, id)| id != upstream && exposed_uri::matches_template(template, uri))
         })
     }
 }

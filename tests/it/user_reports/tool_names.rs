@@ -192,3 +192,61 @@ async fn without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
     let other = CheckedClient::open(&weir.url("/other"), Revision::MODERN).await;
     assert_eq!(other.call("buy", json!({})).await.text(), "west");
 }
+
+/// A call by a bare name once went to the next server in the config while its own was away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_prefix_a_server_that_is_away_keeps_its_names() {
+    let mut east = MockServer::modern()
+        .tool("buy", MockBehaviour::text("east"))
+        .start()
+        .await;
+    let west = MockServer::modern()
+        .tool("buy", MockBehaviour::text("west"))
+        .start()
+        .await;
+    let weir = Weir::with_config(json!({
+        "upstreams": {
+            "east": { "url": east.url(), "grace": "100ms" },
+            "west": { "url": west.url() },
+        },
+        "endpoints": {
+            "/bare": { "upstreams": ["east", "west"], "naming": { "prefix": "none" } },
+        },
+    }));
+    weir.wait_until_listed("/bare", &["buy", "west__buy"]);
+    let client = CheckedClient::open(&weir.url("/bare"), Revision::MODERN).await;
+    let operator = OperatorClient::of(&weir);
+    let assert_away = async |state: &str| {
+        wait_until_async(state, async || {
+            let listed = client.list_tool_names().await;
+            (listed == ["west__buy"]).then_some(())
+        })
+        .await;
+        let refused = client.call("buy", json!({})).await;
+        let error = &refused.result()["_meta"]["dev.weir/error"];
+        assert_eq!(
+            (&error["reason"], &error["upstream"]),
+            (&json!("unavailable"), &json!("east")),
+            "{state}: {}",
+            refused.last()
+        );
+        let other = client.call("west__buy", json!({})).await;
+        assert_eq!(other.text(), "west", "{state}");
+        let query = "endpoint=/bare&tool=buy";
+        let explained = operator.get_json(&format!("/admin/explain?{query}")).await;
+        assert_eq!(explained["callable"], false, "{state}: {explained:#}");
+        let text = explained.to_string();
+        assert!(text.contains("`east`"), "{state}: {text}");
+    };
+    let disable = "/admin/upstreams/east/disable";
+    operator
+        .change(disable, json!({ "reason": "a drill" }))
+        .await;
+    assert_away("east is disabled").await;
+    operator
+        .change("/admin/upstreams/east/enable", json!({}))
+        .await;
+    weir.wait_until_listed("/bare", &["buy", "west__buy"]);
+    east.stop().await;
+    assert_away("east is down").await;
+}

@@ -378,7 +378,9 @@ impl SessionPart {
         added.filter_map(move |tool| {
             let entry = ListEntry::new(endpoint, tool, &rules)?;
             let name = entry
-                .first_free_name(&whole.name_index.reserved, |name| whole.has_exposed(name))?
+                .first_free_name(&whole.name_index.reserved, |name| {
+                    whole.is_taken(name, upstream)
+                })?
                 .clone();
             Some(entry.named(name))
         })
@@ -423,6 +425,7 @@ fn joined(endpoint: &Endpoint, whole: &View, parts: &[SessionPart]) -> View {
         taken,
         &items,
         whole.name_index.reserved.clone(),
+        whole.name_index.kept.clone(),
     ));
     View {
         version: ContentVersion::of(&digests),

@@ -194,3 +194,39 @@ async fn a_listed_resource_has_the_same_rules_under_its_prefixed_name() {
     }
     assert_eq!(ScriptedUpstream::count(&code.calls), 1);
 }
+
+/// A URI means the same upstream while that is away: no other one answers in its place.
+#[tokio::test(start_paused = true)]
+async fn bare_uris_of_an_upstream_that_is_away_lead_nowhere_else() {
+    let notes = server("notes", &["memo:both"], &["pad:{id}"], &[]);
+    let links = ["memo:both", "memo:own", "pad:1"];
+    let own = ["memo:both", "memo:own"];
+    let code = server("code", &own, &["pad:{name}"], &links);
+    let world = shown_without_prefix(&[&notes, &code]).await;
+    assert_eq!(reader(&world, "memo:both").await, "notes");
+    assert_eq!(reader(&world, "pad:1").await, "notes");
+    notes.set(|script| script.refuse = true);
+    notes.cut();
+    // Longer than the last good items stay.
+    tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+    assert_eq!(
+        list(&world, ListKind::Resources),
+        ["code+memo:both", "memo:own"]
+    );
+    for uri in ["memo:both", "pad:1"] {
+        let ended = ask(&world, Method::ResourcesRead, json!({ "uri": uri })).await;
+        let ReplyEnd::Failed(failure) = ended else {
+            panic!("{uri}: {ended:?}")
+        };
+        assert_eq!(failure.reason(), "unavailable", "{uri}");
+    }
+    assert_eq!(reader(&world, "memo:own").await, "code");
+    let name = json!({ "name": "code__links" });
+    let linked = result(&world, Method::ToolsCall, name).await;
+    let links = linked["content"].as_array().unwrap();
+    let uris: Vec<&str> = links
+        .iter()
+        .filter_map(|link| link["uri"].as_str())
+        .collect();
+    assert_eq!(uris, ["code+memo:both", "memo:own", "code+pad:1"]);
+}

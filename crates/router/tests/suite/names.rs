@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use weir_catalog::{CatalogSettings, NameLookup};
 use weir_core::endpoint::NamePrefix;
-use weir_core::upstream::ListKind;
+use weir_core::upstream::{ListKind, Upstream as _};
+use weir_wire::method::Method;
 
+use crate::calls::{RouterWorld, failure, raw};
 use crate::support::{CatalogWorld, ScriptedUpstream, exposed, id, transparent};
 
 // Proves R111, B15.
@@ -104,4 +107,54 @@ async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_take
         (&*lost.exposed, &lost.kept, &lost.dropped),
         ("search", &id("one"), &id("three"))
     );
+}
+
+/// The next server in the config once got the bare name, and the calls that were meant for the first.
+#[tokio::test(start_paused = true)]
+async fn without_prefix_the_names_of_an_upstream_that_is_away_stay_its_own() {
+    let one = ScriptedUpstream::new("one", &["search", "only"]);
+    let two = ScriptedUpstream::new("two", &["search"]);
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    world.show(&[&one, &two], NamePrefix::None, 1000);
+    assert_eq!(
+        exposed(&world.settled().await),
+        ["search", "only", "two__search"]
+    );
+    one.set(|script| script.refuse = true);
+    one.cut();
+    // Longer than the last good items stay.
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let view = world.view();
+    assert_eq!(exposed(&view), ["two__search"]);
+    assert!(matches!(view.find("search"), NameLookup::Unknown));
+    assert_eq!(view.kept_names().get("search"), Some(one.id()));
+    let world = RouterWorld::of(world);
+    let call = |name: &str| raw(&json!({ "name": name, "arguments": {} }));
+    let refused = failure(world.send(Method::ToolsCall, call("search")).await);
+    assert_eq!(refused.reason(), "unavailable", "{refused:?}");
+    assert_eq!(ScriptedUpstream::count(&two.calls), 0);
+    let _answer = world.send(Method::ToolsCall, call("two__search")).await;
+    assert_eq!(ScriptedUpstream::count(&two.calls), 1);
+    let mut changes = world.world.changes();
+    one.set(|script| script.refuse = false);
+    while exposed(&world.world.view()) != ["search", "only", "two__search"] {
+        changes.changed().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_prefix_a_call_at_a_start_waits_for_the_lists_that_may_have_its_name() {
+    let one = ScriptedUpstream::new("one", &["search"]);
+    let two = ScriptedUpstream::new("two", &["search"]);
+    one.set(|script| script.page_delay = Duration::from_millis(500));
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    world.show(&[&one, &two], NamePrefix::None, 1000);
+    while exposed(&world.view()) != ["search"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let world = RouterWorld::of(world);
+    let params = raw(&json!({ "name": "search", "arguments": {} }));
+    let _answer = world.send(Method::ToolsCall, params).await;
+    let calls = [&one, &two].map(|fake| ScriptedUpstream::count(&fake.calls));
+    assert_eq!(calls, [1, 0]);
 }
