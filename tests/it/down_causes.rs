@@ -106,6 +106,16 @@ fn broken(closed: &ClosedPort) -> Vec<BrokenUpstream> {
             ],
         ),
         of(
+            "throws",
+            json!({ "command": "node", "args": ["-e", "throw new Error('WIKI_KEY is not set')"] }),
+            &["its last output: Error: WIKI_KEY is not set"],
+        ),
+        of(
+            "imports",
+            json!({ "command": "python3", "args": ["-c", "import no_such_package"] }),
+            &["its last output: ModuleNotFoundError: No module named 'no_such_package'"],
+        ),
+        of(
             "silent",
             shell("exec sleep 1000"),
             &["no answer to the first message within 3 s", "`start`"],

@@ -37,8 +37,9 @@ const FIRST_REPORT: Duration = Duration::from_secs(10);
 /// process that goes on without output has its failure reported after this time.
 const EXIT_WAIT: Duration = Duration::from_secs(3);
 
-/// The lines of a failed start that are kept for operators.
-const MAX_KEPT_LINES: usize = 10;
+/// The lines of a failed start that are kept for operators: the error of a Node.js program stands
+/// before up to twenty lines of its stack.
+const MAX_KEPT_LINES: usize = 25;
 
 /// Programs that download other programs and run them.
 const PACKAGE_RUNNERS: [&str; 10] = [
@@ -333,7 +334,7 @@ impl ChildStarter {
         text
     }
 
-    /// Returns the failure with its cause, the exit status and the last line of the process.
+    /// Returns the failure with its cause, the exit status and the last lines of the process.
     async fn explain_failure(&self, child: &UpstreamChild, error: HandshakeError) -> Failure {
         let cause = child.explain_exit(EXIT_WAIT).await;
         self.context

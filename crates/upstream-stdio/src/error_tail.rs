@@ -14,6 +14,29 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The longest line that is logged as one.
 const MAX_LINE_BYTES: usize = 8 << 10;
 
+/// The most lines of an output that are searched for those that explain a failure.
+const MAX_SEARCHED_LINES: usize = 64;
+/// The most lines that explain a failure. An error before them was not the last one.
+const MAX_EXPLAINING_LINES: usize = 8;
+/// The most characters of these lines.
+const MAX_EXPLANATION: usize = 600;
+/// The words of lines that name an error.
+const ERROR_WORDS: [&str; 4] = ["error", "exception", "fatal", "panic"];
+/// The beginnings of lines that Node.js, Bun, npm and Python add to each error, or that repeat the
+/// program's own source.
+const ADDED_LINES: [&str; 8] = [
+    "Node.js v",
+    "Bun v",
+    "npm notice",
+    "triggerUncaughtException(",
+    "throw ",
+    "raise ",
+    "Traceback (most recent call last)",
+    "File \"",
+];
+/// The last line of npm.
+const NPM_LOG: &str = "A complete log of this run can be found in";
+
 /// The lines of one child that the log takes in a second: more than a person reads, and less than
 /// fills a disk unnoticed.
 const MAX_LINES_PER_SECOND: u32 = 100;
@@ -118,7 +141,13 @@ impl ErrorTail {
         }
     }
 
-    /// Returns the last line that is not blank, for the text of a failure.
+    /// Returns the lines that explain a failure best, for its text: from the first of the last lines
+    /// that names an error, or else the last line.
+    pub(crate) fn explanation(&self) -> Option<String> {
+        explanation_of(&self.last_lines(MAX_SEARCHED_LINES))
+    }
+
+    /// Returns the last line that is not blank.
     pub(crate) fn last_line(&self) -> Option<String> {
         self.last_lines(1).pop()
     }
@@ -142,9 +171,132 @@ impl ErrorTail {
     }
 }
 
+/// See [`ErrorTail::explanation`]. Lines of a stack, and those that programs add to each of their
+/// errors, explain nothing.
+fn explanation_of(lines: &[String]) -> Option<String> {
+    let mut own: Vec<&str> = lines.iter().map(String::as_str).collect();
+    own.retain(|line| !is_addition(line));
+    let recent = &own[own.len().saturating_sub(MAX_EXPLAINING_LINES)..];
+    let Some(last) = recent.last() else {
+        return lines.last().cloned();
+    };
+    let names_error = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        ERROR_WORDS.iter().any(|word| line.contains(word))
+    };
+    let text = match recent.iter().position(names_error) {
+        Some(first) => recent[first..].join(" | "),
+        None => (*last).to_owned(),
+    };
+    Some(text.chars().take(MAX_EXPLANATION).collect())
+}
+
+/// True for a line of a stack, or a line that a program adds to each of its errors.
+fn is_addition(line: &str) -> bool {
+    let is_frame = line.starts_with("at ") && line.contains(['(', ':']);
+    let is_usage =
+        (line.starts_with("Run '") || line.starts_with("See '")) && line.contains("--help");
+    is_frame
+        || is_usage
+        || !line.contains(char::is_alphanumeric)
+        || line.contains(NPM_LOG)
+        || ADDED_LINES.iter().any(|begin| line.starts_with(begin))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the explanation in the output of a program.
+    fn explained(output: &str) -> String {
+        let tail = ErrorTail::default();
+        tail.take(output.as_bytes(), |_| {});
+        tail.explanation().unwrap_or_default()
+    }
+
+    #[test]
+    fn error_is_found_among_the_lines_that_programs_put_around_it() {
+        let thrown = r#"/srv/wiki.js:1
+throw new Error("WIKI_TOKEN is not set")
+^
+
+Error: WIKI_TOKEN is not set
+    at Object.<anonymous> (/srv/wiki.js:1:7)
+    at Module._compile (node:internal/modules/cjs/loader:1929:14)
+    at node:internal/main/run_main_module:33:47
+
+Node.js v22.21.0
+"#;
+        let module = r"node:internal/modules/cjs/loader:1568
+  throw err;
+  ^
+
+Error: Cannot find module 'express'
+Require stack:
+- /srv/wiki.js
+    at Module._resolveFilename (node:internal/modules/cjs/loader:1564:15)
+    at Module._compile (node:internal/modules/cjs/loader:1929:14) {
+  code: 'MODULE_NOT_FOUND',
+  requireStack: [ '/srv/wiki.js' ]
+}
+
+Node.js v22.21.0
+";
+        let python = r#"Traceback (most recent call last):
+  File "/srv/wiki.py", line 1, in <module>
+    import requests
+ModuleNotFoundError: No module named 'requests'
+"#;
+        let npx = "npm error code E404
+npm error 404 Not Found - GET https://registry.npmjs.org/wiki-mcp
+npm error 404
+npm error A complete log of this run can be found in: /root/.npm/_logs/debug-0.log
+";
+        let docker = "docker: Cannot connect to the Docker daemon. Is the docker daemon running?
+
+Run 'docker run --help' for more information
+";
+        let image = "Unable to find image 'wiki:latest' locally
+docker: Error response from daemon: pull access denied for wiki
+
+Run 'docker run --help' for more information
+";
+        for (output, expected) in [
+            (thrown, "Error: WIKI_TOKEN is not set"),
+            (
+                module,
+                "Error: Cannot find module 'express' | Require stack: | - /srv/wiki.js \
+                 | code: 'MODULE_NOT_FOUND', | requireStack: [ '/srv/wiki.js' ]",
+            ),
+            (python, "ModuleNotFoundError: No module named 'requests'"),
+            (
+                npx,
+                "npm error code E404 \
+                 | npm error 404 Not Found - GET https://registry.npmjs.org/wiki-mcp \
+                 | npm error 404",
+            ),
+            (
+                docker,
+                "docker: Cannot connect to the Docker daemon. Is the docker daemon running?",
+            ),
+            (
+                image,
+                "docker: Error response from daemon: pull access denied for wiki",
+            ),
+            (
+                "starting\nsh: 1: wiki: not found\n",
+                "sh: 1: wiki: not found",
+            ),
+            ("Node.js v22.21.0\n", "Node.js v22.21.0"),
+            ("", ""),
+        ] {
+            assert_eq!(explained(output), expected, "{output}");
+        }
+        let early = format!("an error of long ago\n{}", "a line\n".repeat(20));
+        assert_eq!(explained(&early), "a line");
+        let long = "error: x\n".repeat(MAX_SEARCHED_LINES) + &"y".repeat(2_000);
+        assert!(explained(&long).chars().count() <= MAX_EXPLANATION);
+    }
 
     // Proves E22.
     #[test]

@@ -223,11 +223,11 @@ impl ReplySource for StdioCallReply {
             .poll_answers(cx, |message| channel.send(message));
         loop {
             let Some(message) = ready!(self.ticket.poll_message(cx)) else {
-                let last_line = self.running.child.errors.last_line();
-                let failure = match (self.ticket.take_refusal(), last_line) {
+                let last_lines = self.running.child.errors.explanation();
+                let failure = match (self.ticket.take_refusal(), last_lines) {
                     (Some(refusal), _) => refusal.failure,
-                    (None, Some(line)) => process_lost(&self.context.label)
-                        .because(format!("its last output: {line}")),
+                    (None, Some(lines)) => process_lost(&self.context.label)
+                        .because(format!("its last output: {lines}")),
                     (None, None) => process_lost(&self.context.label),
                 };
                 return Poll::Ready(ReplyEvent::End(failure.into()));

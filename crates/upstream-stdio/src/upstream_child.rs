@@ -343,7 +343,7 @@ impl UpstreamChild {
         self.channel.is_closed() || is_fenced_out()
     }
 
-    /// Returns the exit status, if the process ended, and the last line of its error stream, for
+    /// Returns the exit status, if the process ended, and the last lines of its error stream, for
     /// operators. For a process that closed its output both are waited for, at most `most`.
     pub(crate) async fn explain_exit(&self, most: Duration) -> Option<String> {
         if self.is_over() {
@@ -370,7 +370,7 @@ impl UpstreamChild {
 }
 
 /// Returns the lines of a process that may explain its failure: the first that is no message, and
-/// the last of its error stream.
+/// those at the end of its error stream.
 pub(super) fn explaining_lines(
     channel: &ChildChannel,
     errors: &ErrorTail,
@@ -379,8 +379,8 @@ pub(super) fn explaining_lines(
     let output =
         output.map(|line| format!("its output has lines that are not messages, the first: {line}"));
     let last = errors
-        .last_line()
-        .map(|line| format!("its last output: {line}"));
+        .explanation()
+        .map(|lines| format!("its last output: {lines}"));
     output.into_iter().chain(last)
 }
 
