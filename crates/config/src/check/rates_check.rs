@@ -15,7 +15,7 @@ use weir_policy::limit::{
 };
 
 use crate::check::count_check::check_count;
-use crate::checked_config::{Config, UpstreamPlan};
+use crate::checked_config::Config;
 
 /// The largest rate. A higher one is no limit in practice.
 const MAX_PER_SECOND: u64 = 1_000_000;
@@ -90,25 +90,28 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut ConfigReport) -> LimitSe
 /// Checks that need the whole config: limits of absent upstreams and endpoints. They are warnings,
 /// because teams' files come and go.
 pub(super) fn check_targets_exist(config: &Config, report: &mut ConfigReport) {
-    let root = ConfigPath::at("rates");
-    for id in config.rates.upstreams.keys() {
-        if !config
-            .upstreams
-            .iter()
-            .any(|plan: &UpstreamPlan| plan.settings.id == *id)
-        {
-            report.add(ConfigProblem::warning(
-                root.key("upstreams").key(id),
-                "has no effect: there is no such upstream",
-            ));
+    let (rates, root) = (&config.rates, ConfigPath::at("rates"));
+    let mut warn = |path, what: &str| {
+        let message = format!("has no effect: there is no such {what}");
+        report.add(ConfigProblem::warning(path, message));
+    };
+    let has_upstream = |fits: &dyn Fn(&UpstreamId) -> bool| {
+        let mut plans = config.upstreams.iter();
+        plans.any(|plan| fits(&plan.settings.id))
+    };
+    for ToolLimit { pattern, .. } in &rates.tools {
+        if !has_upstream(&|id| pattern.is_of_upstream(id)) {
+            warn(root.key("tools").key(pattern.as_str()), "upstream");
         }
     }
-    for id in config.rates.endpoints.keys() {
+    for id in rates.upstreams.keys() {
+        if !has_upstream(&|known| known == id) {
+            warn(root.key("upstreams").key(id), "upstream");
+        }
+    }
+    for id in rates.endpoints.keys() {
         if !config.endpoints.iter().any(|endpoint| endpoint.id == *id) {
-            report.add(ConfigProblem::warning(
-                root.key("endpoints").key(id),
-                "has no effect: there is no such endpoint",
-            ));
+            warn(root.key("endpoints").key(id), "endpoint");
         }
     }
 }

@@ -253,6 +253,12 @@ impl ToolPattern {
         })
     }
 
+    /// True if the pattern has tools of this upstream.
+    #[must_use]
+    pub fn is_of_upstream(&self, upstream: &UpstreamId) -> bool {
+        self.upstream.is_match(upstream.as_str())
+    }
+
     pub(super) fn matches(&self, upstream: &UpstreamId, native: &str) -> bool {
         self.upstream.is_match(upstream.as_str()) && self.native.is_match(native)
     }
