@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 use weir_core::instant::rfc3339;
+use weir_core::supervision::run_supervised;
 
 use crate::state::AdminState;
 
 /// Undoes changes when they expire. Never returns; drop the future to end it.
 pub async fn expire_overrides(state: Arc<AdminState>) {
+    run_supervised("expiry of changes", || undo_expired(state.clone())).await;
+}
+
+async fn undo_expired(state: Arc<AdminState>) {
     loop {
         let next = state.overrides.next();
         let due = async {

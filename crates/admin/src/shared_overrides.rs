@@ -15,6 +15,7 @@ use weir_core::port::{
     AuditLog, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, OperatorAction, SharedChange,
     SharedChanges,
 };
+use weir_core::supervision::run_supervised;
 use weir_handover::{MovedOverride, MovedOverrideTarget};
 use weir_policy::BlocklistAuthorizer;
 
@@ -183,6 +184,10 @@ impl AdminState {
 /// Makes the changes of other replicas here, as soon as they are known. Returns if the store is not
 /// shared, and otherwise never; drop the future to end it.
 pub async fn follow_shared_changes(state: Arc<AdminState>) {
+    run_supervised("changes of other replicas", || take_changes(state.clone())).await;
+}
+
+async fn take_changes(state: Arc<AdminState>) {
     let Some(shared) = state.shared.clone() else {
         return;
     };

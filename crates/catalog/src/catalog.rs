@@ -15,6 +15,7 @@ use weir_core::fast::{FastMap, FastState};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::AnnouncementMap;
 use weir_core::seal::Sealer;
+use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::zeroed_counters::start_endpoint_at_zero;
 use weir_core::upstream::{ListKind, Upstream};
@@ -133,15 +134,22 @@ impl Catalog {
             retiring: Arc::default(),
         });
         let weak = Arc::downgrade(&catalog);
-        let updating = view_updater::run(context.clone(), move |round| match weak.upgrade() {
+        let update = move |round: UpdateRound| match weak.upgrade() {
             Some(catalog) => ControlFlow::Continue(catalog.update_views(&round)),
             None => ControlFlow::Break(()),
+        };
+        let own = context.clone();
+        let updating = run_supervised("views", move || {
+            view_updater::run(own.clone(), update.clone())
         });
         context
             .tasks
             .spawn(context.stop.clone().run_until_cancelled_owned(updating));
         if let Some(announcements) = &context.ports.announcements {
-            let following = follow_announcements(Arc::downgrade(&catalog), announcements.watch());
+            let (weak, news) = (Arc::downgrade(&catalog), announcements.watch());
+            let following = run_supervised("announced lists", move || {
+                follow_announcements(weak.clone(), news.clone())
+            });
             context
                 .tasks
                 .spawn(context.stop.clone().run_until_cancelled_owned(following));

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
+use weir_core::supervision::run_supervised;
 use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 
 use crate::call_timings::CallTimings;
@@ -66,11 +67,7 @@ impl CatalogSource {
             carried_before: predecessor.map_or(CapabilityClass::BASE, Self::carried),
             stop: stop.clone(),
         });
-        spawn(
-            context,
-            ListWatcher::new(context.clone(), followed, base),
-            stop,
-        );
+        spawn_watcher(context, followed, base, stop);
         if let Some(old) = predecessor {
             source.follow_classes_of(context, old);
         }
@@ -110,11 +107,7 @@ impl CatalogSource {
         feed: Arc<ListFeed>,
     ) -> (Arc<ListFeed>, CancellationToken) {
         let stop = self.stop.child_token();
-        spawn(
-            context,
-            ListWatcher::new(context.clone(), self.followed.clone(), feed.clone()),
-            stop.clone(),
-        );
+        spawn_watcher(context, self.followed.clone(), feed.clone(), stop.clone());
         (feed, stop)
     }
 
@@ -254,13 +247,21 @@ fn feed(
     Arc::new(feed)
 }
 
-fn spawn(context: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
+/// Follows an upstream in the class of a feed until `stop`.
+fn spawn_watcher(
+    context: &Arc<CatalogContext>,
+    followed: Arc<FollowedUpstream>,
+    feed: Arc<ListFeed>,
+    stop: CancellationToken,
+) {
+    let own = context.clone();
+    let watch = move || ListWatcher::new(own.clone(), followed.clone(), feed.clone()).run();
     context.tasks.spawn(async move {
         tokio::select! {
             // First: the end of an upstream that is not followed any more is no loss.
             biased;
             () = stop.cancelled() => {}
-            never = watcher.run() => match never {},
+            never = run_supervised("list watch", watch) => match never {},
         }
     });
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use weir_core::port::{Clock, DocumentFetcher, Random};
+use weir_core::supervision::run_supervised;
 use weir_policy::settings::VerifierSettings;
 use weir_policy::{CredentialVerifier, VerifierPorts};
 
@@ -31,10 +32,9 @@ impl Clients {
         };
         let credentials = CredentialVerifier::new(settings, ports);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(
-            stop.clone()
-                .run_until_cancelled_owned(credentials.clone().run()),
-        );
+        let own = credentials.clone();
+        let keeping = run_supervised("keys of issuers", move || own.clone().run());
+        tasks.spawn(stop.clone().run_until_cancelled_owned(keeping));
         Self {
             credentials,
             stop: stop.drop_guard(),

@@ -10,8 +10,10 @@ mod replica_links;
 mod shared_keys;
 mod takeover;
 
+use std::cell::Cell;
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -226,7 +228,8 @@ impl Weir {
     ///
     /// An upstream cannot be built from its settings, a listener is bound to an address that the
     /// config may not be served at, or the config lost protections without giving them up by name.
-    /// The config in force is unchanged then.
+    /// The config in force is unchanged then. The same after a panic, unless the first part was
+    /// replaced before, as the error says.
     pub fn reload(
         &self,
         config: &Arc<Config>,
@@ -236,14 +239,22 @@ impl Weir {
             true => Arc::new(config.in_memory()),
             false => config.clone(),
         };
-        let lost = weakenings(&self.applied.lock().config, config);
-        let (unmoved, lost) = match strictness {
-            Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
-            Strictness::NoWeaker | Strictness::AllowWeaker => {
-                self.apply(config).map(|unmoved| (unmoved, lost))
+        let has_begun = Cell::new(false);
+        let judge = || {
+            let lost = weakenings(&self.applied.lock().config, config);
+            match strictness {
+                Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
+                Strictness::NoWeaker | Strictness::AllowWeaker => {
+                    Ok((self.apply(config, &has_begun)?, lost))
+                }
             }
-        }
-        .inspect_err(|error| self.refused_reload(error))?;
+        };
+        // The process serves on, whatever is wrong with the new config.
+        let judged = catch_unwind(AssertUnwindSafe(judge));
+        let has_begun = has_begun.get();
+        let (unmoved, lost) = judged
+            .unwrap_or(Err(ReloadError::Panicked { has_begun }))
+            .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
         record_refusal_reasons(&[]);
         let mut detail = format!(
@@ -265,6 +276,13 @@ impl Weir {
     /// Counts and audits the refusal of a config with errors.
     pub fn record_invalid_config(&self, why: &dyn fmt::Display) {
         self.note_refusal(why.to_string(), "error", &[INVALID]);
+    }
+
+    /// Counts and audits the refusal of a config whose reading ended by a panic. Returns the error.
+    pub fn record_panicked_load(&self) -> ReloadError {
+        let error = ReloadError::Panicked { has_begun: false };
+        self.refused_reload(&error);
+        error
     }
 
     fn refused_reload(&self, error: &ReloadError) {
@@ -325,7 +343,12 @@ impl Weir {
         }
     }
 
-    fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
+    /// Applies a config; sets `has_begun` before the first part is replaced.
+    fn apply(
+        &self,
+        config: &Arc<Config>,
+        has_begun: &Cell<bool>,
+    ) -> Result<Vec<&'static str>, ReloadError> {
         let Self {
             listeners: open,
             components,
@@ -358,6 +381,7 @@ impl Weir {
             open.front
                 .reload(front_settings::of_config(config, self.address()))
         };
+        has_begun.set(true);
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         components.policy.auditing.take(audit)?;
         self.telemetry.take(telemetry, &config.telemetry);

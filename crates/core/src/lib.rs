@@ -41,6 +41,7 @@ pub mod seal;
 pub mod secrets;
 pub mod server_item;
 pub mod session_notifier;
+pub mod supervision;
 mod sync;
 pub mod telemetry;
 pub mod token;

@@ -4,6 +4,7 @@
 //! config maps write beside the file, rename, or swap a link. Such events show in the folder, so
 //! folders are watched, not files.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,9 +118,17 @@ impl<'a> ConfigFollower<'a> {
     /// Reads the files. With the `strictness` of a requested reload, the config is applied even if
     /// unchanged.
     fn read(&mut self, weir: &Weir, strictness: Option<Strictness>) {
-        let outcome = match strictness {
-            Some(Strictness::AllowWeaker) => self.loader.load_weaker(),
-            Some(Strictness::NoWeaker) | None => self.loader.load(),
+        let loader = &mut self.loader;
+        let load = || match strictness {
+            Some(Strictness::AllowWeaker) => loader.load_weaker(),
+            Some(Strictness::NoWeaker) | None => loader.load(),
+        };
+        // The process serves on, whatever the files are.
+        let Ok(outcome) = catch_unwind(AssertUnwindSafe(load)) else {
+            self.refused = true;
+            let error = weir.record_panicked_load();
+            tracing::error!(%error, "config reload failed: not applied, old one in force");
+            return;
         };
         self.watch();
         let is_new = outcome.report != self.last_report;

@@ -365,3 +365,41 @@ async fn an_endpoint_takes_exactly_the_methods_of_the_openapi_file() {
     }
     weir.shutdown().await;
 }
+
+/// A panic while a reload built its parts once ended the process.
+#[tokio::test]
+async fn reload_that_panics_changes_nothing_and_is_counted() {
+    let (one, two) = (
+        MockServer::modern()
+            .tool("a", MockBehaviour::echo())
+            .start()
+            .await,
+        MockServer::modern()
+            .tool("b", MockBehaviour::echo())
+            .start()
+            .await,
+    );
+    let before = config(&[("one", &one)]);
+    let weir = start(&before).await;
+    let text = config(&[("one", &one), ("two", &two)]);
+    let mut faulty = Config::clone(&load(&text));
+    // No check lets this through: no semaphore has so many permits.
+    faulty.upstreams[1].settings.bounds.in_flight = usize::MAX;
+    let refused = weir.reload(&Arc::new(faulty), Strictness::NoWeaker);
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(refused, ReloadError::Panicked { has_begun: false }),
+        "{refused}"
+    );
+    assert_eq!(names(&weir).await, ["one__a"]);
+    let metrics = admin(&weir, "/metrics").await.1;
+    for line in [
+        "weir_config_reloads_total{result=\"error\"} 1",
+        "weir_config_refused{reason=\"internal\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    reload(&weir, &text).unwrap();
+    until(async || names(&weir).await == ["one__a", "two__b"]).await;
+    weir.shutdown().await;
+}

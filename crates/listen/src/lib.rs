@@ -35,11 +35,13 @@ mod write_stall_watch;
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
+use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 
 use connection_counts::count_closed;
@@ -90,11 +92,12 @@ impl<R: RequestService> ListenerState<R> {
                 tracing::debug!(%error, "accept failed");
             }
         });
-        self.tasks.spawn(
-            self.drain
-                .clone()
-                .run_until_cancelled_owned(watch_certificates(self.clone())),
-        );
+        let watched = self.clone();
+        let watching = run_supervised("watch of certificates", move || {
+            watch_certificates(watched.clone())
+        });
+        self.tasks
+            .spawn(self.drain.clone().run_until_cancelled_owned(watching));
     }
 
     /// Serves one accepted connection, within the limits of connections, as a task of
@@ -162,7 +165,10 @@ impl Drop for OpenConnection {
 async fn accept<R: RequestService>(listening: &Arc<ListenerState<R>>, listener: &TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => serve_socket(listening, stream, peer),
+            // The panic is logged, and ends this connection alone.
+            Ok((stream, peer)) => drop(catch_unwind(AssertUnwindSafe(|| {
+                serve_socket(listening, stream, peer);
+            }))),
             Err(error) if is_exhaustion(&error) => {
                 count_closed("no_files");
                 tracing::warn!(%error, "accept failed: out of file descriptors or memory");

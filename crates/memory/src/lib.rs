@@ -12,6 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
 use weir_core::hold::HoldLimits;
+use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 use weir_front::{MemoryPressure, PressureHandle};
 use weir_store::ReplayCaps;
@@ -51,9 +52,14 @@ impl MemoryWatch {
         budgets.divide(divided(config));
         budgets.hold.set_limits(hold(config));
         count_descriptors(&budgets);
-        let counting = count(budgets.clone());
+        let counted = budgets.clone();
+        let counting = run_supervised("count of descriptors", move || count(counted.clone()));
         tasks.spawn(stop.clone().run_until_cancelled_owned(counting));
-        let work = watch(budget.clone(), pressure, budgets.clone(), tasks.clone());
+        let of_watch = (budget.clone(), pressure, budgets.clone(), tasks.clone());
+        let work = run_supervised("memory watch", move || {
+            let (budget, pressure, budgets, tasks) = of_watch.clone();
+            watch(budget, pressure, budgets, tasks)
+        });
         tasks.spawn(stop.clone().run_until_cancelled_owned(work));
         Self {
             budget,

@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::port::{BoxFuture, Evidence, Verifier};
 use weir_core::principal::VerifiedIdentity;
+use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 
 pub use self::active_issuer::{IssuerStatus, count_issuer_keys};
@@ -126,7 +127,9 @@ impl CredentialVerifier {
             });
             for keeper in wanted {
                 if !running.iter().any(|(own, _)| Arc::ptr_eq(own, keeper)) {
-                    running.push((keeper.clone(), work.spawn(keeper.clone().run())));
+                    let own = keeper.clone();
+                    let keeping = run_supervised("keys of an issuer", move || own.clone().run());
+                    running.push((keeper.clone(), work.spawn(keeping)));
                 }
             }
             self.changed.notified().await;

@@ -73,6 +73,12 @@ pub enum ReloadError {
     /// The sealing keys cannot replace those in force.
     #[error("`keys` cannot be replaced: {0}")]
     Keys(String),
+    /// A panic ended the reload.
+    #[error("internal error: the log has the place{}", if *.has_begun { "; parts of the new config may be in force: restart weir" } else { "" })]
+    Panicked {
+        /// True if the first part was replaced before.
+        has_begun: bool,
+    },
 }
 
 impl ReloadError {
@@ -82,6 +88,7 @@ impl ReloadError {
         match self {
             Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
             Self::Exposed(_) => vec![EXPOSED],
+            Self::Panicked { .. } => vec![INTERNAL],
             Self::Upstream(_)
             | Self::Audit(_)
             | Self::Telemetry(_)
@@ -102,10 +109,12 @@ const EXPOSED: &str = "exposed";
 pub(super) const INVALID: &str = "invalid";
 /// A resource that the config names is not usable.
 const UNUSABLE: &str = "unusable";
+/// weir failed on the config by a fault of its own.
+pub(super) const INTERNAL: &str = "internal";
 
 /// Returns every reason for a refusal of a config, as metrics name it.
 pub(super) fn refusal_reasons() -> impl Iterator<Item = &'static str> {
-    [INVALID, UNUSABLE, EXPOSED]
+    [INVALID, UNUSABLE, EXPOSED, INTERNAL]
         .into_iter()
         .chain(Protection::ALL.map(Protection::label))
 }
