@@ -17,7 +17,7 @@ use crate::catalog_source::CatalogSource;
 use crate::endpoint_features::{
     completes, has_tasks, is_described, list_classes, offers, subscribes,
 };
-use crate::list_entry::ListEntry;
+use weir_items::ListEntry;
 
 /// The features that an endpoint declares to a principal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

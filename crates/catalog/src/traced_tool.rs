@@ -13,17 +13,14 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::secrets::ArgumentSecret;
 use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
-use weir_items::ItemDraft;
+use weir_items::{ItemDraft, ListEntry, ResolvedRules, is_of_other, names};
 use weir_schema::{
     CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
     verdict_of_arguments,
 };
 
 use crate::Catalog;
-use crate::list_entry::{ListEntry, names};
 use crate::view::View;
-use weir_core::reserved_names::is_of_other;
-use weir_items::ResolvedRules;
 
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use weir_core::upstream::ListKind;
 
 use crate::Catalog;
 use crate::catalog_source::CatalogSource;
-use crate::list_entry::{ListEntry, names};
 use crate::view::View;
+use weir_items::{ListEntry, names};
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint, or of one that a reload

@@ -14,7 +14,7 @@ use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
 
 use crate::list_state::IncompleteReason;
-use weir_core::reserved_names::ReservedNames;
+use weir_items::ReservedNames;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
 const LONGEST_TTL: Duration = Duration::from_secs(300);

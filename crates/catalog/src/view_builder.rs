@@ -17,12 +17,12 @@ use weir_core::upstream::ListKind;
 use crate::catalog_source::CatalogSource;
 use crate::closed_upstreams::ClosedUpstream;
 use crate::context::CatalogContext;
-use crate::list_entry::ListEntry;
 use crate::list_feed::{ListFeed, UpstreamSnapshot};
 use crate::list_state::IncompleteReason;
-use crate::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
-use weir_core::reserved_names::ReservedNames;
-use weir_items::ResolvedRules;
+use crate::view::{
+    ChangeCount, Freshness, IncompleteUpstream, KeptNames, NameCollision, NameIndex, View,
+};
+use weir_items::{ListEntry, ReservedNames, ResolvedRules};
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]

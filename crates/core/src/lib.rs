@@ -35,7 +35,6 @@ pub mod principal;
 pub mod question;
 pub mod reply;
 mod reply_events;
-pub mod reserved_names;
 pub mod resource_uri;
 pub mod seal;
 pub mod secrets;

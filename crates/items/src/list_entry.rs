@@ -11,28 +11,30 @@ use weir_core::server_item::ServerItem;
 use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
-use weir_core::reserved_names::{ReservedNames, expands_to_other, is_of_other};
-use weir_items::{ResolvedRules, apply_overrides, link_interface};
+use crate::overrides::{apply_overrides, link_interface};
+use crate::reserved_names::{ReservedNames, expands_to_other, is_of_other};
+use crate::resolved_rules::ResolvedRules;
 
 /// An item under the names that it may get.
-pub(super) struct ListEntry {
-    pub(super) name: Arc<str>,
+#[derive(Debug)]
+pub struct ListEntry {
+    /// The name to take first.
+    pub name: Arc<str>,
     /// True if the operator chose the name: then no other tool gets it.
-    pub(super) chosen: bool,
+    pub chosen: bool,
     /// The name to take if the first is taken.
-    pub(super) otherwise: Option<Arc<str>>,
-    pub(super) tool: Arc<ServerItem>,
-    pub(super) terms: Arc<CallTerms>,
-    pub(super) listed_without: CapabilityClass,
+    pub otherwise: Option<Arc<str>>,
+    /// The item as the endpoint describes it.
+    pub tool: Arc<ServerItem>,
+    /// The operator's rules for calls.
+    pub terms: Arc<CallTerms>,
+    /// See [`CatalogItem::listed_without`].
+    pub listed_without: CapabilityClass,
 }
 
 impl ListEntry {
     /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
-    pub(super) fn new(
-        endpoint: &Endpoint,
-        tool: &Arc<ServerItem>,
-        rules: &ResolvedRules,
-    ) -> Option<Self> {
+    pub fn new(endpoint: &Endpoint, tool: &Arc<ServerItem>, rules: &ResolvedRules) -> Option<Self> {
         let believed = if rules.given.trusted {
             tool.hints
         } else {
@@ -96,7 +98,7 @@ impl ListEntry {
 impl ListEntry {
     /// The name that the entry gets beside others: the first of its names that is neither taken nor
     /// another tool's alias.
-    pub(super) fn first_free_name(
+    pub fn first_free_name(
         &self,
         reserved: &ReservedNames,
         is_taken: impl Fn(&str) -> bool,
@@ -109,12 +111,12 @@ impl ListEntry {
     }
 
     /// True if the entry could get this name on the endpoint.
-    pub(super) fn may_be_named(&self, name: &str) -> bool {
+    pub fn may_be_named(&self, name: &str) -> bool {
         *self.name == *name || self.otherwise.as_deref() == Some(name)
     }
 
     /// The item under this name.
-    pub(super) fn named(self, exposed: Arc<str>) -> CatalogItem {
+    pub fn named(self, exposed: Arc<str>) -> CatalogItem {
         let Self {
             tool,
             terms,
@@ -131,7 +133,7 @@ impl ListEntry {
 }
 
 /// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
-pub(super) fn names(endpoint: &Endpoint, tool: &ServerItem) -> (Arc<str>, Option<Arc<str>>) {
+pub fn names(endpoint: &Endpoint, tool: &ServerItem) -> (Arc<str>, Option<Arc<str>>) {
     match &endpoint.mode {
         EndpointMode::Transparent(_) => (tool.native.clone(), None),
         EndpointMode::Aggregate { prefix, .. }

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use crate::endpoint::{Endpoint, EndpointMode};
-use crate::fast::FastMap;
-use crate::names::{UpstreamId, exposed_uri};
-use crate::server_item::ServerItem;
-use crate::toolset::NamePattern;
-use crate::upstream::ListKind;
+use weir_core::endpoint::{Endpoint, EndpointMode};
+use weir_core::fast::FastMap;
+use weir_core::names::{UpstreamId, exposed_uri};
+use weir_core::server_item::ServerItem;
+use weir_core::toolset::NamePattern;
+use weir_core::upstream::ListKind;
 
 /// The reserved names of one endpoint.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ pub fn is_uri_of_other(mode: &EndpointMode, upstream: &UpstreamId, uri: &str) ->
 
 /// True if a URI from the template could begin like the URIs of another upstream of the endpoint
 /// than this one.
-pub fn expands_to_other(mode: &EndpointMode, upstream: &UpstreamId, template: &str) -> bool {
+pub(crate) fn expands_to_other(mode: &EndpointMode, upstream: &UpstreamId, template: &str) -> bool {
     let others = match mode {
         EndpointMode::Transparent(_) => return false,
         EndpointMode::Aggregate { upstreams, .. } => upstreams.iter(),

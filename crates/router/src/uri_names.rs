@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use weir_catalog::Catalog;
+use weir_catalog::{Catalog, is_uri_of_other};
 use weir_core::call::Call;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::names::{EndpointId, UpstreamId, exposed_uri};
-use weir_core::reserved_names::is_uri_of_other;
 use weir_core::upstream::ListKind;
 
 /// The names of one upstream's URIs.

@@ -21,13 +21,13 @@ use weir_core::upstream::{ListKind, ListKinds};
 
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
-use crate::list_entry::ListEntry;
 use crate::resource_updates::subscription_table::ResourceSubscriber;
 use crate::session_lists::WalkCause;
 use crate::session_lists::session_subscriptions::SessionSubscription;
 use crate::session_lists::session_walk::ServedSession;
 use crate::view::{Freshness, NameIndex, View};
 use weir_items::ListDifference;
+use weir_items::ListEntry;
 
 /// A client of an endpoint, in its session.
 #[derive(Clone, Copy, Debug)]
