@@ -93,7 +93,7 @@ fn make(
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
         let (item, _removed) = clean::text(upstream, DocumentKind::Definition, item);
-        let draft = match ItemDraft::read(kind, item) {
+        let draft = match ItemDraft::read_listed(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
                 reject(upstream, kind, "bad_item", "", &error.to_string());

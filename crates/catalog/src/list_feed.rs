@@ -12,7 +12,7 @@ use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
 use weir_core::names::UpstreamId;
 use weir_core::port::{AnnouncedLists, ListGroup};
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use crate::announced_lists::{FeedAnnouncement, FollowingWalk};
@@ -51,10 +51,10 @@ pub(super) struct UpstreamSnapshot {
 /// One of an upstream's lists at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct ListSnapshot {
-    pub(super) items: Arc<[Arc<Tool>]>,
+    pub(super) items: Arc<[Arc<ServerItem>]>,
     /// The items that were dropped because the upstream could not be asked for too long, until it
     /// gives the list again. No list shows them, and they keep their names.
-    pub(super) dropped: Arc<[Arc<Tool>]>,
+    pub(super) dropped: Arc<[Arc<ServerItem>]>,
     /// The guard that cut the last walk.
     pub(super) truncated: Option<&'static str>,
     pub(super) freshness: Freshness,

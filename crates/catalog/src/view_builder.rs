@@ -11,7 +11,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
-use weir_core::tool::Tool;
+use weir_core::server_item::ServerItem;
 use weir_core::upstream::ListKind;
 
 use crate::catalog_source::CatalogSource;
@@ -27,9 +27,9 @@ use weir_items::{ListEntry, ReservedNames, ResolvedRules};
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]
 struct UpstreamSegment {
-    tools: Arc<[Arc<Tool>]>,
+    tools: Arc<[Arc<ServerItem>]>,
     /// The list that clients without sessions see, if it differs.
-    sessionless: Option<Arc<[Arc<Tool>]>>,
+    sessionless: Option<Arc<[Arc<ServerItem>]>>,
     rules: Arc<ResolvedRules>,
     entries: Arc<[ListEntry]>,
     digest: ContentVersion,
@@ -372,9 +372,9 @@ impl EndpointSegments {
 
 /// The tools of the first list whose names the second does not have.
 fn only_in<'a>(
-    tools: &'a [Arc<Tool>],
-    others: &'a [Arc<Tool>],
-) -> impl Iterator<Item = &'a Arc<Tool>> {
+    tools: &'a [Arc<ServerItem>],
+    others: &'a [Arc<ServerItem>],
+) -> impl Iterator<Item = &'a Arc<ServerItem>> {
     let others = if tools.is_empty() { &[][..] } else { others };
     let known: HashSet<&str, FastState> = others.iter().map(|tool| &*tool.native).collect();
     tools

@@ -29,7 +29,7 @@ pub struct ServerItem {
     pub upstream: UpstreamId,
     /// Its own name there; the URI of a resource, the URI template of a template.
     pub native: Arc<str>,
-    /// The item's object, as the upstream wrote it.
+    /// The item's object, as the upstream wrote it, except for repairs.
     pub raw: Bytes,
     /// The range of the value of its key ([`ListKind::key`]) in [`Self::raw`], so that the value
     /// can be replaced without parsing.

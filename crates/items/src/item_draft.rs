@@ -14,6 +14,8 @@ use weir_schema::{SchemaCache, ToolSchema};
 use weir_wire::header;
 use weir_wire::scan::{self, JsonLimits};
 
+use crate::item_repair;
+
 /// The reason why a member of a list is no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidItem {
@@ -23,6 +25,12 @@ pub enum InvalidItem {
     /// Its key (`name`, `uri` or `uriTemplate`) is absent, given twice, or not a string.
     #[error("the item has no single name or URI")]
     Name,
+    /// Its URI has no scheme. Clients that parse URIs would refuse the whole list for it.
+    #[error("the URI has no scheme")]
+    Uri,
+    /// Its `inputSchema` is not one of an object, as the arguments of a tool are.
+    #[error("the inputSchema is not a schema of type object")]
+    InputSchema,
 }
 
 /// A member of a list that is known to be an item, before the costly part of making one.
@@ -31,7 +39,7 @@ pub struct ItemDraft {
     kind: ListKind,
     /// The server's own name, or URI.
     pub native: String,
-    /// The item as the server sent it.
+    /// The item as the server sent it, except for repairs.
     pub raw: Bytes,
     /// The digest of [`Self::raw`].
     pub digest: ContentVersion,
@@ -43,15 +51,27 @@ pub struct ItemDraft {
 }
 
 impl ItemDraft {
-    /// Reads an item of a list.
+    /// Reads an item of a server's list, and repairs members that break the specification. A
+    /// well-formed item stays byte for byte.
+    ///
+    /// # Errors
+    /// [`InvalidItem`].
+    pub fn read_listed(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
+        check_object(&raw)?;
+        let repaired = item_repair::repair(kind, raw)?;
+        Self::read_checked(kind, repaired)
+    }
+
+    /// Reads an item of weir's own.
     ///
     /// # Errors
     /// [`InvalidItem`].
     pub fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
-        scan::check(&raw, &JsonLimits::upstream()).map_err(|_| InvalidItem::Malformed)?;
-        if !scan::is_object(&raw) {
-            return Err(InvalidItem::Malformed);
-        }
+        check_object(&raw)?;
+        Self::read_checked(kind, raw)
+    }
+
+    fn read_checked(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
         let (mut name, mut input, mut output, mut annotations) = (None, None, None, None);
         let mut tasks = TaskSupport::default();
         for member in scan::members(&raw) {
@@ -159,6 +179,16 @@ impl ItemDraft {
     }
 }
 
+/// Checks that an item is an object within the limits of upstream messages.
+fn check_object(raw: &[u8]) -> Result<(), InvalidItem> {
+    let is_json = scan::check(raw, &JsonLimits::upstream()).is_ok();
+    if is_json && scan::is_object(raw) {
+        Ok(())
+    } else {
+        Err(InvalidItem::Malformed)
+    }
+}
+
 /// Reads an `execution` object.
 fn task_support(execution: &[u8]) -> TaskSupport {
     let support = scan::find(execution, "taskSupport").filter(|_| scan::is_object(execution));
@@ -178,13 +208,13 @@ mod tests {
     use super::*;
 
     fn draft(text: &str) -> Result<ItemDraft, InvalidItem> {
-        ItemDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
+        ItemDraft::read_listed(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
     }
 
     // Proves R119.
     #[test]
     fn a_tool_keeps_the_bytes_of_its_upstream() {
-        let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "_meta":{"k":12345678901234567890}} "#;
+        let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "inputSchema":{ "type":"object"}, "_meta":{"k":12345678901234567890}} "#;
         let tool = draft(text)
             .unwrap()
             .finish(&UpstreamId::new("u").unwrap(), &SchemaCache::default());

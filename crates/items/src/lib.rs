@@ -1,9 +1,11 @@
-//! Items of servers' lists: an item is read and checked once, when its list is, and may then be
-//! described as the operator of an endpoint wants it, under the names that it may get there. The operator's rules for calls are resolved
-//! for each tool. A list is compared with another one, and may have a fault while the server gives
-//! its other lists. The lists of a server are read again at a pace.
+//! Items of servers' lists: an item is read, checked and, if necessary, repaired once, when its
+//! list is read, and may then be described as the operator of an endpoint wants it, under the names
+//! that it may get there. The operator's rules for calls are resolved for each tool. A list is
+//! compared with another one, and may have a fault while the server gives its other lists. The
+//! lists of a server are read again at a pace.
 
 mod item_draft;
+mod item_repair;
 mod list_difference;
 mod list_entry;
 mod list_fault;
@@ -11,6 +13,7 @@ mod overrides;
 mod refresh_pace;
 mod reserved_names;
 mod resolved_rules;
+mod timestamp;
 mod walk_pace;
 
 pub use item_draft::{InvalidItem, ItemDraft};

@@ -207,7 +207,7 @@ async fn overrides_reach_clients_and_rules_believe_the_operator_alone() {
     );
     assert_eq!(
         value(&view.items[1]),
-        json!({ "name": "b", "annotations": { "openWorldHint": false } })
+        json!({ "name": "b", "inputSchema": { "type": "object" }, "annotations": { "openWorldHint": false } })
     );
     let believed = ToolHints {
         open_world: Some(false),
