@@ -224,14 +224,14 @@ pub fn items(revision: Revision, items: &[CatalogItem]) -> Bytes {
 }
 
 /// One item: its exposed name or URI in place of its own, without the members the revision does not
-/// have.
+/// have, and without an output schema that clients cannot use.
 fn write_list_item(out: &mut BytesMut, revision: Revision, item: &CatalogItem) {
     let raw = &item.tool.raw;
     let hidden = |key: &scan::MemberKey<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
             || (key.eq_str("outputSchema")
-                && !revision.has_any_structured_content()
-                && !is_object_schema(value))
+                && (!item.tool.output.is_for_clients()
+                    || !revision.has_any_structured_content() && !is_object_schema(value)))
     };
     let has_hidden =
         scan::members(raw).any(|member| hidden(&member.key, &raw[member.value.clone()]));

@@ -62,10 +62,10 @@ impl CompiledSchema {
                     error.kind(),
                     ValidationErrorKind::Format { format } if format == "regex"
                 );
-                if is_of_pattern {
-                    UnusableSchema::Pattern
-                } else {
-                    UnusableSchema::Invalid
+                match (is_of_pattern, shape.is_for_clients()) {
+                    (true, true) => UnusableSchema::Pattern,
+                    (true, false) => UnusableSchema::PatternSyntax,
+                    (false, _) => UnusableSchema::Invalid,
                 }
             })?;
         Ok(Self { validator, shape })
@@ -178,6 +178,17 @@ impl ToolSchema {
             Self::None => None,
             Self::Unchecked(why) => Some(Err(*why)),
             Self::Checked(_) => Some(Ok(())),
+        }
+    }
+
+    /// True if the validators of clients can use it, as far as weir can tell: they compile it, and
+    /// one that they cannot compile would take the whole list from them.
+    #[must_use]
+    pub fn is_for_clients(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Unchecked(why) => !why.is_fault_of_schema(),
+            Self::Checked(schema) => schema.shape.is_for_clients(),
         }
     }
 }

@@ -8,6 +8,7 @@
 mod check_mode;
 mod compile;
 mod defaulted_members;
+mod ecma_pattern;
 pub mod fuzzing;
 mod member_pattern;
 pub mod mismatch;

@@ -75,6 +75,11 @@ impl SchemaShape {
         Ok(Self { nodes, root, steps })
     }
 
+    /// True if the validators of clients can use the schema ([`SchemaNode::is_for_clients`]).
+    pub(super) fn is_for_clients(&self) -> bool {
+        self.nodes.iter().all(|node| node.is_for_clients)
+    }
+
     /// True if a value of `length` bytes of JSON can be validated within the budget.
     pub(super) fn is_affordable(&self, value: &Value, length: usize) -> bool {
         // Every value takes at least two bytes, except for the outermost.

@@ -644,3 +644,41 @@ fn deep_values_under_recursive_schemas_do_not_exhaust_the_stack() {
         assert!(thread.join().unwrap());
     }
 }
+
+/// The verdicts are those of ajv with the options of the TypeScript SDK, except for schemas that
+/// break their dialect, which other validators refuse.
+#[test]
+fn only_schemas_that_validators_of_clients_compile_are_for_clients() {
+    let cache = SchemaCache::default();
+    let is_for_clients = |schema: &str| cache.of(schema.as_bytes()).is_for_clients();
+    for good in [
+        r##"{"type":"object","properties":{"id":{"$ref":"#/$defs/a"},"nullable":{"type":"string","nullable":true},"$id":{}},"$defs":{"a":{}}}"##,
+        r##"{"type":"object","properties":{"tree":{"$ref":"#"}}}"##,
+        r#"{"type":"object","properties":{"a":{"pattern":"^[\\w.-]+$","format":"unknown"}}}"#,
+        // Valid, but not for weir.
+        r#"{"type":"object","properties":{"a":{"pattern":"^(?!x)y"}}}"#,
+        r#"{"$schema":"https://x.example/dialect","type":"object"}"#,
+    ] {
+        assert!(is_for_clients(good), "{good}");
+    }
+    let long = format!(r#"{{"description":"{}"}}"#, "x".repeat(300 << 10));
+    assert!(is_for_clients(&long), "valid and too long for weir");
+    for bad in [
+        r#"{"properties":{"a":{"$ref":"https://x.example/b"}}}"#,
+        r##"{"properties":{"a":{"$ref":"#/$defs/none"}}}"##,
+        r##"{"$anchor":"b","properties":{"a":{"$ref":"#b"}}}"##,
+        r#"{"properties":{"a":{"type":"text"}}}"#,
+        r#"{"properties":{"a":{"minimum":0,"exclusiveMinimum":true}}}"#,
+        r#"{"properties":{"a":{"pattern":"(?P<y>a)"}}}"#,
+        r#"{"properties":{"a":{"pattern":"\\@"}}}"#,
+        r#"{"properties":{"a":{"pattern":"(?>a)"}}}"#,
+        r#"{"patternProperties":{"\\A":{}}}"#,
+        r#"{"properties":{"a":{"nullable":true}}}"#,
+        r#"{"id":"https://x.example/a"}"#,
+        r#"{"$id":"https://x.example/a"}"#,
+        r#"{"properties":{"a":{"$id":"https://x.example/a"}}}"#,
+        r#"{"enum":[]}"#,
+    ] {
+        assert!(!is_for_clients(bad), "{bad}");
+    }
+}

@@ -31,15 +31,37 @@ pub enum UnusableSchema {
     Dialect,
     /// A pattern is none of the linear engine, or the patterns are too large together.
     #[error(
-        "a pattern is not valid, needs lookaround or a back reference, or is too large for the linear engine"
+        "a pattern needs lookaround or a back reference, or is too large for the linear engine"
     )]
     Pattern,
+    /// A pattern is no regular expression of ECMA-262, nor one of the linear engine.
+    #[error("a pattern is not a regular expression of ECMA-262")]
+    PatternSyntax,
     /// Not a valid schema.
     #[error("it is not a valid schema")]
     Invalid,
 }
 
 impl UnusableSchema {
+    /// True if no validator could use the schema; false if it is valid, but breaks a limit of weir
+    /// or is in a dialect that weir does not have.
+    #[must_use]
+    pub(crate) fn is_fault_of_schema(self) -> bool {
+        match self {
+            Self::EndlessReference
+            | Self::ForeignReference
+            | Self::BrokenReference
+            | Self::PatternSyntax
+            | Self::Invalid => true,
+            Self::TooLong
+            | Self::TooManyNodes
+            | Self::TooDeep
+            | Self::TooManyExpansions
+            | Self::Dialect
+            | Self::Pattern => false,
+        }
+    }
+
     /// A word for metrics, one of a fixed set.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -53,6 +75,7 @@ impl UnusableSchema {
             Self::BrokenReference => "broken_reference",
             Self::Dialect => "dialect",
             Self::Pattern => "pattern",
+            Self::PatternSyntax => "pattern_syntax",
             Self::Invalid => "invalid",
         }
     }

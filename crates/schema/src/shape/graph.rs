@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use foldhash::{HashMap as FastMap, HashSet as FastSet};
 use serde_json::{Map, Value};
 
+use crate::ecma_pattern::is_ecma_pattern;
 use crate::member_pattern::MemberPattern;
 use crate::pattern_cost::PatternCosts;
 use crate::unusable::UnusableSchema;
@@ -54,6 +55,10 @@ pub(super) struct SchemaNode {
     pub(super) folded: FastMap<String, String>,
     /// True if it, or a schema below it, names members.
     pub(super) leads_to_names: bool,
+    /// True if the usual validator of clients in JavaScript (ajv) compiles it: its patterns are of
+    /// ECMA-262, it has no id of its own, which may be that of another server's schema, and no
+    /// keyword that ajv refuses.
+    pub(super) is_for_clients: bool,
 }
 
 impl SchemaNode {
@@ -138,6 +143,7 @@ impl<'a> SchemaGraph<'a> {
             .or_insert_with(|| {
                 self.nodes.push(SchemaNode {
                     weight: 1,
+                    is_for_clients: true,
                     ..SchemaNode::default()
                 });
                 self.open.push((self.nodes.len() - 1, schema));
@@ -161,6 +167,7 @@ impl<'a> SchemaGraph<'a> {
             self.keyword(at, keyword, value);
             self.patterns(at, keyword, value)?;
         }
+        self.nodes[at].is_for_clients &= is_for_clients(keywords);
         self.nodes[at].weight += keywords.len() as u64;
         Ok(())
     }
@@ -235,11 +242,13 @@ impl<'a> SchemaGraph<'a> {
             ("pattern", Value::String(pattern)) => {
                 node.text_patterns = self.costs.steps(pattern).ok_or(UnusableSchema::Pattern)?;
                 node.weight += 1;
+                node.is_for_clients &= is_ecma_pattern(pattern);
             }
             ("patternProperties", Value::Object(map)) => {
                 for pattern in map.keys() {
                     node.key_patterns +=
                         self.costs.steps(pattern).ok_or(UnusableSchema::Pattern)?;
+                    node.is_for_clients &= is_ecma_pattern(pattern);
                 }
                 node.weight += map.len() as u64;
             }
@@ -314,6 +323,19 @@ impl<'a> SchemaGraph<'a> {
             .copied()
             .ok_or(UnusableSchema::BrokenReference)
     }
+}
+
+/// True if no keyword makes the schema one that ajv refuses, or takes for another server's.
+fn is_for_clients(keywords: &Map<String, Value>) -> bool {
+    let has = |keyword: &str| keywords.contains_key(keyword);
+    // `nullable` of OpenAPI stands beside `type` only, and `id` is that of draft 4.
+    let is_clear = !has("$id") && !has("id") && (has("type") || !has("nullable"));
+    let choices = keywords.get("enum").and_then(Value::as_array);
+    let target = keywords.get("$ref").and_then(Value::as_str);
+    let anchor = target.and_then(|target| target.split_once('#'));
+    is_clear
+        && choices.is_none_or(|choices| !choices.is_empty())
+        && anchor.is_none_or(|(_, anchor)| anchor.is_empty() || anchor.starts_with('/'))
 }
 
 /// In draft 4 `id` has the meaning of the later `$id`; as the name of a property it is a schema,
