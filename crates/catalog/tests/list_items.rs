@@ -9,7 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use weir_core::upstream::ListKind;
-use weir_items::ToolDraft;
+use weir_items::ItemDraft;
 use weir_testkit::ProtocolSchemas;
 use weir_wire::Revision;
 
@@ -113,9 +113,9 @@ proptest! {
         let Some(schemas) = schemas() else { return Ok(()) };
         for (kind, definition) in KINDS {
             let raw = Bytes::from(item.to_string());
-            let Ok(draft) = ToolDraft::read_listed(kind, raw.clone()) else { continue };
+            let Ok(draft) = ItemDraft::read_listed(kind, raw.clone()) else { continue };
             let listed: Value = serde_json::from_slice(&draft.raw).unwrap();
-            let again = ToolDraft::read_listed(kind, draft.raw.clone()).unwrap();
+            let again = ItemDraft::read_listed(kind, draft.raw.clone()).unwrap();
             prop_assert_eq!(&again.raw, &draft.raw, "a repaired item is well-formed");
             let mut is_valid = true;
             for revision in Revision::ALL {

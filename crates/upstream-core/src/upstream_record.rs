@@ -1,17 +1,18 @@
-//! The record of one upstream that operators read: its last failure, and the last lines of a
-//! process that did not start.
+//! The record of one upstream that operators read: its last failure, the last lines of a process
+//! that did not start, and the first output of each kind that was no message.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use weir_core::Failure;
+use weir_core::log_text::sanitize_text;
 use weir_core::port::Clock;
 
 use crate::secret_mask::SecretMask;
 use crate::upstream_label::UpstreamLabel;
 
-/// The fault of a line of a process that is no message.
+/// The fault of output of a server that is no message: of a line of a process, or of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFault {
     /// It is other text.
@@ -20,7 +21,12 @@ pub enum OutputFault {
     SeveralLines,
     /// A message follows other text.
     TextBeforeMessage,
+    /// An event of a stream is no message.
+    Event,
 }
+
+/// The characters of an event that the log has.
+const KEPT_OF_EVENT: usize = 200;
 
 /// The record of one upstream for its operators.
 pub struct UpstreamRecord {
@@ -29,7 +35,7 @@ pub struct UpstreamRecord {
     /// The secrets of its config.
     pub mask: SecretMask,
     clock: Arc<dyn Clock>,
-    /// The faults of lines of its processes that the log has reported.
+    /// The faults of its output that the log has reported.
     output_faults: Mutex<Vec<OutputFault>>,
     /// The last lines of the error stream of the process with the last failed start.
     last_lines: Mutex<Vec<String>>,
@@ -70,7 +76,18 @@ impl UpstreamRecord {
         self.last_lines.lock().clone()
     }
 
-    /// Notes a line of a process that is no message. True the first time for each fault.
+    /// Drops an event that is no message, and counts it. The first one of an upstream is logged with
+    /// its beginning.
+    pub fn drop_event(&self, event: &[u8]) {
+        self.label.count_dropped("not_a_message");
+        if self.note_output_fault(OutputFault::Event) {
+            let text = String::from_utf8_lossy(&event[..event.len().min(4 * KEPT_OF_EVENT)]);
+            let event = sanitize_text(&self.mask.apply(text.trim()), KEPT_OF_EVENT);
+            tracing::warn!(upstream = %self.label.id, event, "invalid message in an event stream of the upstream: event skipped");
+        }
+    }
+
+    /// Notes output that is no message. True the first time for each fault.
     pub fn note_output_fault(&self, fault: OutputFault) -> bool {
         let mut noted = self.output_faults.lock();
         let is_new = !noted.contains(&fault);

@@ -17,7 +17,7 @@ use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_wire::{IncomingMessage, Message};
+use weir_wire::{EnvelopeOutline, IncomingMessage, Message};
 
 use crate::answer_delivery::{AnswerWatch, LostAnswer};
 use crate::http_post::unreadable_failure;
@@ -26,7 +26,7 @@ use crate::lost_connection::connection_lost_failure;
 use crate::message_collector::ReleaseRule;
 use crate::pending_request::PendingRequest;
 use crate::response_drain::drain_response;
-use crate::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
+use crate::response_part::{HeldLargeResult, LARGE_EVENT, ResponsePart, ResponseReadError};
 use crate::response_reader::ResponseReader;
 use crate::stream_resumption::StreamResumption;
 
@@ -216,6 +216,10 @@ impl HttpCallReply {
                         self.batch.extend(items);
                         None
                     }
+                    Err(_) if self.is_unrelated_event(&bytes) => {
+                        self.context.record.drop_event(&bytes);
+                        None
+                    }
                     Err(error) => {
                         Some(self.broken(ResponseReadError::Malformed(error.to_string())))
                     }
@@ -225,6 +229,10 @@ impl HttpCallReply {
             Some(ResponsePart::Held(held)) => self.finish_held(*held),
             Some(ResponsePart::Foreign) => {
                 self.handle_foreign(DropReason::UnknownId);
+                None
+            }
+            Some(ResponsePart::Unreadable) => {
+                self.context.record.drop_event(LARGE_EVENT);
                 None
             }
             Some(ResponsePart::Mark { id, retry }) => {
@@ -238,6 +246,13 @@ impl HttpCallReply {
                 Some(self.unanswered(json))
             }
         }
+    }
+
+    /// True for an event that cannot be read and does not answer the request. Some servers send
+    /// heartbeats and other text among their messages.
+    fn is_unrelated_event(&self, event: &[u8]) -> bool {
+        let is_stream = self.answer.as_ref().is_some_and(ResponseReader::is_stream);
+        is_stream && !self.release.is_of(EnvelopeOutline::of(event).answered_id())
     }
 
     fn handle_message(&mut self, message: Message, source: MessageSource) -> Option<ReplyEvent> {

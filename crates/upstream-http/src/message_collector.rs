@@ -112,6 +112,22 @@ impl MessageCollector {
         }
     }
 
+    /// True if the message does not answer the request, as far as its id was read, and no part of it
+    /// has gone on.
+    pub(crate) fn may_be_skipped(&self) -> bool {
+        self.large.as_ref().is_none_or(|large| {
+            let id = large.splitter.id();
+            let is_answer = |release: ReleaseRule| id.is_some_and(|id| release.is_of(id));
+            large.stage != LargeStage::Released && !self.release.is_some_and(is_answer)
+        })
+    }
+
+    /// Drops a message that cannot be read.
+    pub(crate) fn discard(&mut self) {
+        self.large = None;
+        self.take();
+    }
+
     /// Waits until more may be read: a large result that is held needs memory.
     pub(crate) fn poll_room(&mut self, share: &HoldShare, cx: &mut Context<'_>) -> Poll<()> {
         let Some(large) = &mut self.large else {
@@ -374,6 +390,7 @@ mod tests {
                 ResponsePart::LargeEnd(_) => "end",
                 ResponsePart::Held(_) => "held",
                 ResponsePart::Foreign => "foreign",
+                ResponsePart::Unreadable => "unreadable",
                 ResponsePart::Mark { .. } => "mark",
             })
             .collect();

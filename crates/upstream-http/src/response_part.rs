@@ -7,6 +7,9 @@ use weir_wire::splitter::ResponseEnd;
 
 use crate::held_blocks::HeldBlocks;
 
+/// The text of a skipped large event in the log.
+pub(crate) const LARGE_EVENT: &[u8] = b"(more than 64 KiB)";
+
 /// One part of a response body.
 #[derive(Debug)]
 pub(crate) enum ResponsePart {
@@ -22,6 +25,8 @@ pub(crate) enum ResponsePart {
     Held(Box<HeldLargeResult>),
     /// A large response to another request, which was skipped.
     Foreign,
+    /// A large event that is no message, which was skipped.
+    Unreadable,
     /// An event's id, for resumption, and the server's reconnection time, if it sent one.
     Mark {
         id: Option<String>,

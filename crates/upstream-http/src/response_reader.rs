@@ -30,6 +30,8 @@ struct EventStreamState {
     part: usize,
     /// True once the first event of HTTP+SSE came, which names the URL for messages.
     has_endpoint: bool,
+    /// True for the rest of an event that is no message.
+    is_skipping: bool,
 }
 
 /// A response that is being read. Dropping it cancels the request.
@@ -65,6 +67,7 @@ impl ResponseReader {
             idle: IdleEvents::new(),
             part: 0,
             has_endpoint: false,
+            is_skipping: false,
         };
         Self::new(body, Some(Box::new(events)), limits)
     }
@@ -219,6 +222,7 @@ impl ResponseReader {
             idle,
             part,
             has_endpoint,
+            is_skipping,
         }) = self.events.as_deref_mut()
         else {
             return self
@@ -240,9 +244,22 @@ impl ResponseReader {
                 }
                 // Events of other types, such as a server's heartbeat, are no messages.
                 Some(SseItem::Data(_)) if !sse::is_message(decoder.event()) => {}
+                Some(SseItem::Data(_)) if *is_skipping => idle.note_data(),
                 Some(SseItem::Data(chunk)) => {
                     idle.note_data();
-                    self.message.feed(&chunk, &mut self.parts)?;
+                    match self.message.feed(&chunk, &mut self.parts) {
+                        Err(ResponseReadError::Malformed(_)) if self.message.may_be_skipped() => {
+                            self.message.discard();
+                            *is_skipping = true;
+                        }
+                        fed => fed?,
+                    }
+                }
+                Some(SseItem::End { id, .. }) if std::mem::take(is_skipping) => {
+                    self.parts.push_back(ResponsePart::Unreadable);
+                    if id.is_some() {
+                        self.parts.push_back(ResponsePart::Mark { id, retry: None });
+                    }
                 }
                 Some(SseItem::End {
                     id,
@@ -256,7 +273,13 @@ impl ResponseReader {
                     // An event with empty data opens a stream that can be resumed, and is no
                     // message.
                     if has_data && !self.message.is_blank() {
-                        self.message.finish(&mut self.parts)?;
+                        let may_be_skipped = self.message.may_be_skipped();
+                        match self.message.finish(&mut self.parts) {
+                            Err(ResponseReadError::Malformed(_)) if may_be_skipped => {
+                                self.parts.push_back(ResponsePart::Unreadable);
+                            }
+                            finished => finished?,
+                        }
                     } else {
                         idle.count_item();
                     }

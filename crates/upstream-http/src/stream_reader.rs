@@ -19,7 +19,7 @@ use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 use weir_wire::{IncomingMessage, Message};
 
 use crate::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
-use crate::response_part::{ResponsePart, ResponseReadError};
+use crate::response_part::{LARGE_EVENT, ResponsePart, ResponseReadError};
 use crate::response_reader::ResponseReader;
 use crate::session_channel::SessionChannel;
 use crate::side_channel::StreamRefusal;
@@ -320,6 +320,7 @@ impl StreamReader {
                         }
                     }
                 }
+                Ok(Some(ResponsePart::Unreadable)) => self.context.record.drop_event(LARGE_EVENT),
                 Ok(Some(ResponsePart::Mark { id, retry })) => self.point.record_mark(id, retry),
                 Ok(Some(_)) => {}
                 Ok(None) => return "the stream ended".to_owned(),
@@ -329,14 +330,14 @@ impl StreamReader {
     }
 
     fn messages(&self, bytes: Bytes) -> Vec<Message> {
-        match IncomingMessage::parse(bytes, &message_limits()) {
+        match IncomingMessage::parse(bytes.clone(), &message_limits()) {
             Ok(IncomingMessage::One(message)) => vec![message],
             Ok(IncomingMessage::Batch(items)) => items
                 .into_iter()
                 .filter_map(|item| Message::parse(item, &message_limits()).ok())
                 .collect(),
             Err(_) => {
-                self.context.label.count_dropped("malformed");
+                self.context.record.drop_event(&bytes);
                 Vec::new()
             }
         }

@@ -49,6 +49,8 @@ fn log_fault(record: &UpstreamRecord, fault: OutputFault, line: &str) {
         OutputFault::TextBeforeMessage => {
             tracing::warn!(upstream = %record.label.id, line, "text before a message on child process stdout: log to stderr instead");
         }
+        // A process writes no events.
+        OutputFault::Event => {}
     }
 }
 

@@ -2,6 +2,7 @@
 //! instead.
 
 use serde_json::{Value, json};
+use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
@@ -135,6 +136,56 @@ async fn first_of_two_answers_wins_and_stray_messages_reach_no_other_call() {
         }
         let dropped = weir.metric("weir_upstream_protocol_errors_total", &["one"]);
         assert!(dropped >= 2.0, "what was dropped is counted: {dropped}");
+    }
+}
+
+/// Some servers send heartbeats and other text among the events of a call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_are_no_messages_do_not_end_a_call() {
+    let send = |text: &str| AnswerStep::Send(text.to_owned());
+    let question = r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#;
+    let large = "x".repeat(200_000);
+    let large_json = format!(r#"{{"jsonrpc":"2.0","odd":[{}]"#, "1,".repeat(100_000));
+    let answer_cut_off = r#"{"jsonrpc":"2.0","id":"$id","result":{"content":["#;
+    for (era, builder) in both_eras() {
+        let junk = ["heartbeat", "5", "{}", question, &large, &large_json];
+        let steps = junk.map(send).into_iter().chain([AnswerStep::Echo]);
+        let upstream = builder
+            .tool("junk", MockBehaviour::steps(steps).as_events())
+            .tool(
+                "cut",
+                MockBehaviour::steps([send(answer_cut_off)]).as_events(),
+            )
+            .tool(
+                "only",
+                MockBehaviour::steps([send("heartbeat")]).as_events(),
+            )
+            .start()
+            .await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
+            let answer = client.call("one__junk", json!({ "n": 1 })).await;
+            assert_eq!(answer.text(), r#"{"n":1}"#, "{era:?} {}", answer.last());
+            // An unreadable answer is one.
+            assert_eq!(
+                own_error(&client.call("one__cut", json!({})).await)["code"],
+                1003
+            );
+            let only = client.call("one__only", json!({})).await;
+            assert!(own_error(&only)["code"].is_i64(), "{}", only.last());
+        }
+        let dropped = weir.metric(
+            "weir_upstream_protocol_errors_total",
+            &["one", "not_a_message"],
+        );
+        assert!(dropped >= 12.0, "they are counted: {dropped}");
+        let logged = weir
+            .process
+            .output()
+            .matches("invalid message in an event stream")
+            .count();
+        assert_eq!(logged, 1, "and logged once");
     }
 }
 
