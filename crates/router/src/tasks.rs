@@ -335,7 +335,7 @@ impl TaskRequests {
     }
 
     /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, even if its upstream
-    /// ignores that. Returns its state.
+    /// ignores that. Returns its state, which is the last known one if its upstream does not tell it.
     ///
     /// # Errors
     ///
@@ -347,13 +347,22 @@ impl TaskRequests {
                 ..Call::clone(call.inner())
             }))
         };
-        if is_over(&self.request_task(about(Method::TasksGet)).await?) {
-            return Err(Failure::invalid_params(
-                "The task is over: it cannot be cancelled any more",
-            ));
-        }
+        let known = match self.request_task(about(Method::TasksGet)).await {
+            Ok(state) if is_over(&state) => {
+                return Err(Failure::invalid_params(
+                    "The task is over: it cannot be cancelled any more",
+                ));
+            }
+            Ok(state) => Some(state),
+            Err(failure) if *failure.kind() == FailureKind::UnknownTask => return Err(failure),
+            // The upstream may take the cancellation all the same.
+            Err(_) => self.kept_state(&call),
+        };
         self.request_task(about(Method::TasksCancel)).await?;
-        let state = self.request_task(about(Method::TasksGet)).await?;
+        let state = match self.request_task(about(Method::TasksGet)).await {
+            Ok(state) => state,
+            Err(failure) => known.ok_or(failure)?,
+        };
         let bad = |error| {
             Failure::new(
                 FailureKind::BadAnswer,
@@ -391,6 +400,15 @@ impl TaskRequests {
             self.polls.note_state(&polled, &state);
         }
         Ok(state)
+    }
+
+    /// The last known state of the task that a request is about.
+    fn kept_state(&self, call: &Authenticated<Arc<Call>>) -> Option<Bytes> {
+        let (names, request) = (self.names.as_ref()?, call.inner());
+        let name = request.params.task_id().ok().flatten()?;
+        let book = &names.task_book;
+        let kept = book.find(call.principal(), &request.endpoint, &name);
+        kept.map(|kept| kept.state)
     }
 
     /// A page of the sender's tasks of all replicas, each with its present state, and the cursor of

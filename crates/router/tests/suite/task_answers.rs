@@ -160,6 +160,43 @@ async fn cancellation_and_answer_by_another_request_outdate_the_last_poll() {
     }
 }
 
+/// Cancels a task as a client of 2025-11-25 does.
+async fn cancel(world: &TaskWorld, task: &serde_json::Value) -> Result<serde_json::Value, Failure> {
+    let call = asked(
+        &endpoint(),
+        Method::TasksCancel,
+        raw(&json!({ "taskId": task })),
+    )
+    .await;
+    let state = world.world.router.tasks().cancel_task(call).await?;
+    Ok(serde_json::from_slice(&state).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_reaches_a_server_that_does_not_tell_the_state_of_its_task() {
+    let unreadable = || Err(FailureKind::BadAnswer);
+    for polls in [
+        vec![unreadable(), unreadable()],
+        vec![unreadable(), Err(unknown_at_server())],
+        vec![Ok(working()), unreadable()],
+    ] {
+        let world = TaskWorld::new(polls).await;
+        let task = world.begin().await;
+        let state = cancel(&world, &task).await.unwrap();
+        assert_eq!(
+            (&state["taskId"], &state["status"]),
+            (&task, &json!("cancelled"))
+        );
+        assert_eq!(world.requests(), [Method::TasksCancel]);
+    }
+    for polls in [vec![Err(unknown_at_server())], vec![Ok(completed())]] {
+        let world = TaskWorld::new(polls).await;
+        let task = world.begin().await;
+        cancel(&world, &task).await.unwrap_err();
+        assert!(world.requests().is_empty(), "there is nothing to cancel");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn refused_answer_of_a_task_that_still_waits_is_reported_in_the_servers_words() {
     let world = TaskWorld::new([Ok(asking())]).await;
