@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use weir_wire::scan::WordSearch;
-use weir_wire::splice::{CarriedValues, LeftOutTexts, SpliceError, StructuredAsText};
+use weir_wire::splice::{CarriedValues, LeftOutTexts, ObjectEdits, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
 /// The replacement of structured content that is too large to be held until it is known if a text
@@ -35,6 +35,21 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
         (false, false) => CarriedValues::Nothing,
     };
     Some(StructuredAsText::new(carried, LEFT_OUT))
+}
+
+/// The result of a server of a revision before 2026-07-28 without a `structuredContent` that is
+/// `null`: there it means that there is none. Servers that write all members of a result send it.
+#[must_use]
+pub fn without_null(result: Bytes) -> Bytes {
+    let is_null = STRUCTURED_CONTENT.is_in(&result)
+        && scan::find(&result, "structuredContent").is_some_and(|at| &result[at] == b"null");
+    if is_null {
+        ObjectEdits::new()
+            .remove("structuredContent")
+            .apply_or_keep(&result)
+    } else {
+        result
+    }
 }
 
 /// The same for a whole result. No value if there is no text to add, a check that does not read the
@@ -107,6 +122,29 @@ mod tests {
                     "{revision}: its server said it"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn null_of_an_older_server_is_no_structured_content() {
+        for (result, expected) in [
+            (
+                r#"{"content":[],"structuredContent": null}"#,
+                r#"{"content":[]}"#,
+            ),
+            (
+                r#"{"structuredContent":{"a":null}}"#,
+                r#"{"structuredContent":{"a":null}}"#,
+            ),
+            (
+                r#"{"_meta":{"structuredContent":null}}"#,
+                r#"{"_meta":{"structuredContent":null}}"#,
+            ),
+        ] {
+            assert_eq!(
+                without_null(Bytes::from_static(result.as_bytes())),
+                expected
+            );
         }
     }
 

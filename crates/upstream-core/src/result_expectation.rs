@@ -7,9 +7,10 @@ use weir_core::call::TaskMode;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::tasks;
 use weir_era::upstream_messages::{MessageFilter, ResultType, RevisionDialect};
+use weir_era::{structured, tasks};
 use weir_wire::method::Method;
+use weir_wire::splice::ObjectEdits;
 
 use crate::response_limits::ResponseLimits;
 use crate::task_holds::{TaskHolds, TaskOwner};
@@ -31,6 +32,9 @@ pub struct ResultExpectation {
     pub tracked: Option<TaskProgressHandle>,
     /// True if the result is needed whole.
     pub needs_whole: bool,
+    /// True for a request about a task: some servers state the type of its result as `task`, as the
+    /// examples of SEP-2663 do.
+    pub is_about_task: bool,
     /// True for a request of weir's own, such as for a list: its answer is read as one message of
     /// any size.
     pub is_unsplit: bool,
@@ -51,6 +55,7 @@ impl ResultExpectation {
             task_owner: None,
             tracked: None,
             needs_whole: false,
+            is_about_task: false,
             is_unsplit: true,
         }
     }
@@ -108,7 +113,14 @@ pub fn classify_result(
                 ReplyEnd::Task,
             )
         }
+        ResultType::Complete if !expectation.dialect.revision().has_any_structured_content() => {
+            ReplyEnd::Complete(Payload::Whole(structured::without_null(result)))
+        }
         ResultType::Complete => ReplyEnd::Complete(Payload::Whole(result)),
+        ResultType::Task if expectation.is_about_task => {
+            let complete = ObjectEdits::new().set("resultType", &b"\"complete\""[..]);
+            ReplyEnd::Complete(Payload::Whole(complete.apply_or_keep(&result)))
+        }
         ResultType::Task if expectation.task_owner.is_some() => ReplyEnd::Task(result),
         ResultType::Task => {
             let text =
@@ -134,5 +146,62 @@ pub fn classify_result(
                 "The upstream's result is of an unknown type",
             )
             .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::Budgets;
+    use weir_core::call::LogMessages;
+    use weir_core::names::UpstreamId;
+    use weir_wire::Revision;
+
+    use super::*;
+    use crate::upstream_label::UpstreamLabel;
+
+    /// The result that a server of this revision ends a request with; no value for a failure.
+    fn ended(revision: Revision, is_about_task: bool, result: &str) -> Option<String> {
+        let id = UpstreamId::new("u").unwrap();
+        let limits = ResponseLimits::new(UpstreamLabel { id }, 1 << 20, &Budgets::default());
+        let dialect = RevisionDialect::new(revision);
+        let filter = dialect.message_filter(1, false, LogMessages::None);
+        let mut expectation =
+            ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
+        expectation.is_about_task = is_about_task;
+        let result = Bytes::copy_from_slice(result.as_bytes());
+        match classify_result(&limits, &expectation, result) {
+            ReplyEnd::Complete(Payload::Whole(result)) => {
+                Some(String::from_utf8(result.to_vec()).unwrap())
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_task_may_have_the_type_of_a_task() {
+        let state = r#"{"resultType":"task","taskId":"t","status":"working"}"#;
+        assert_eq!(
+            ended(Revision::MODERN, true, state).as_deref(),
+            Some(r#"{"resultType":"complete","taskId":"t","status":"working"}"#)
+        );
+        assert_eq!(ended(Revision::MODERN, false, state), None);
+    }
+
+    #[test]
+    fn only_a_server_of_the_newest_revision_has_null_as_structured_content() {
+        let result = r#"{"content":[],"structuredContent":null}"#;
+        for revision in Revision::ALL {
+            let expected = if revision.is_modern() {
+                result
+            } else {
+                r#"{"content":[]}"#
+            };
+            assert_eq!(
+                ended(revision, false, result).as_deref(),
+                Some(expected),
+                "{revision}"
+            );
+        }
     }
 }

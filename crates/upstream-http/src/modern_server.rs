@@ -133,6 +133,7 @@ impl ModernServer {
             task_owner: ResultExpectation::task_owner(self.dialect, outbound, class),
             tracked: None,
             needs_whole: outbound.whole,
+            is_about_task: call.method.is_about_task(),
             is_unsplit: false,
         };
         self.post(headers, body, expectation, id).await

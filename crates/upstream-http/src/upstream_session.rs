@@ -282,6 +282,7 @@ impl UpstreamSession {
             task_owner,
             tracked,
             needs_whole: whole,
+            is_about_task: false,
             is_unsplit: false,
         };
         let request = SessionPost { id, headers, body };

@@ -102,6 +102,7 @@ pub(crate) async fn call(
         task_owner,
         tracked,
         needs_whole: outbound.whole,
+        is_about_task: call.method.is_about_task(),
         is_unsplit: false,
     };
     let asking = ServerQuestions::new(dialect.revision());

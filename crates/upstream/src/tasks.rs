@@ -49,14 +49,6 @@ impl UpstreamTaskRequests {
     }
 }
 
-/// True if a call is about a task.
-pub(crate) const fn is_about_task(method: Method) -> bool {
-    matches!(
-        method,
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel
-    )
-}
-
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
 pub(crate) async fn call(server: Arc<UpstreamTaskRequests>, outbound: OutboundCall) -> Reply {

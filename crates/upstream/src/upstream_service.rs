@@ -66,7 +66,7 @@ impl Upstream for UpstreamService {
     }
 
     fn call(self: Arc<Self>, outbound: OutboundCall) -> BoxFuture<'static, Reply> {
-        if tasks::is_about_task(outbound.call.method) {
+        if outbound.call.method.is_about_task() {
             return Box::pin(tasks::call(self.tasks.clone(), outbound));
         }
         Box::pin(self.stack.call(outbound))

@@ -119,6 +119,12 @@ impl Method {
             _ => NameSource::None,
         }
     }
+
+    /// Reports if it is a request of the tasks extension about one task.
+    #[must_use]
+    pub const fn is_about_task(self) -> bool {
+        matches!(self, Self::TasksGet | Self::TasksUpdate | Self::TasksCancel)
+    }
 }
 
 impl fmt::Display for Method {

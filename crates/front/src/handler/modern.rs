@@ -143,7 +143,7 @@ fn is_served(method: Method) -> bool {
     matches!(method, Method::Discover | Method::SubscriptionsListen)
         || list_of_method(method).is_some()
         || is_call(method)
-        || tasks::is_about_task(method)
+        || method.is_about_task()
 }
 
 /// Checks that `Mcp-Name` mirrors its member of `params`.
@@ -231,7 +231,7 @@ async fn dispatch(
             }
         }
         // Boxed, like every future that calls do not need.
-        Some(method) if tasks::is_about_task(method) => {
+        Some(method) if method.is_about_task() => {
             let about = ModernTaskRequest {
                 id: &request.id,
                 method,

@@ -22,14 +22,6 @@ use weir_wire::{RequestId, Revision};
 use crate::method::canonical_call::canonical_call;
 use crate::method::offered_methods::{check_offered, check_offered_to};
 
-/// Returns true if a method of the tasks extension is about a task.
-pub(crate) fn is_about_task(method: Method) -> bool {
-    matches!(
-        method,
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel
-    )
-}
-
 /// Returns true if calls of a modern client may become tasks.
 pub(crate) fn task_mode_of_modern(class: CapabilityClass) -> TaskMode {
     if class.has(CapabilityClass::TASKS) {
