@@ -69,11 +69,17 @@ impl ResultEdits {
             .meta(own)
             .remove("requestState")
             .remove("inputRequests");
-        // A server without cache hints promises no freshness (server/utilities/caching).
+        // A server without valid cache hints promises no freshness (server/utilities/caching).
+        let is_ttl = |value: &[u8]| scan::integer(value).is_some_and(|ttl| ttl >= 0);
+        let is_scope = |value: &[u8]| {
+            ["public", "private"]
+                .iter()
+                .any(|scope| scan::is_string(value, scope))
+        };
         let modern_resource = modern
             .clone()
-            .ensure("ttlMs", &b"0"[..])
-            .ensure("cacheScope", &b"\"private\""[..]);
+            .ensure_valid("ttlMs", is_ttl, &b"0"[..])
+            .ensure_valid("cacheScope", is_scope, &b"\"private\""[..]);
         // A cache that several callers share knows none of weir's permissions.
         let private_resource = modern_resource
             .clone()
@@ -452,6 +458,36 @@ mod tests {
                 assert_eq!(prompt["messages"][nth]["role"], "user");
                 // A tool's result has the same replacement.
                 assert_eq!(&result["content"][nth], block, "{revision}");
+            }
+        }
+    }
+
+    #[test]
+    fn invalid_cache_hints_of_a_resource_become_those_of_none() {
+        let about = WeirIdentity::new(Bytes::from_static(b"{}"));
+        for (hints, ttl, scope) in [
+            (r#","ttlMs":5,"cacheScope":"public""#, json!(5), "public"),
+            (r#","ttlMs":-7,"cacheScope":"foo""#, json!(0), "private"),
+            (r#","ttlMs":null,"cacheScope":null"#, json!(0), "private"),
+            (
+                r#","ttlMs":1.5,"cacheScope":["public"]"#,
+                json!(0),
+                "private",
+            ),
+            (r#","ttlMs":"5""#, json!(0), "private"),
+            ("", json!(0), "private"),
+        ] {
+            let result = Bytes::from(format!(r#"{{"contents":[]{hints}}}"#));
+            let edits = complete(Revision::MODERN, Method::ResourcesRead, true, &about);
+            let whole = edits.apply_checked(&result).unwrap().0;
+            let streamed = edits.clone().apply(&result).unwrap().0;
+            for edited in [whole, streamed] {
+                let edited: Value = serde_json::from_slice(&edited).unwrap();
+                assert_eq!(
+                    (&edited["ttlMs"], &edited["cacheScope"]),
+                    (&ttl, &json!(scope)),
+                    "{result:?}"
+                );
             }
         }
     }

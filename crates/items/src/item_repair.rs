@@ -12,8 +12,8 @@ use serde_json::Value;
 use weir_core::upstream::ListKind;
 use weir_wire::scan;
 
-use crate::timestamp::is_timestamp;
 use crate::item_draft::InvalidItem;
+use crate::timestamp::is_timestamp;
 use ValueForm::{AnyObject, Boolean, Fraction, Integer, List, OneOf, Text, Timestamp, WholeList};
 
 /// The form of a value.

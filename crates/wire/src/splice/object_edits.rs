@@ -17,6 +17,7 @@ pub(super) enum MemberAction {
     Replace(Bytes),
     Set(Bytes),
     Ensure(Bytes),
+    EnsureValid(fn(&[u8]) -> bool, Bytes),
     OnlyObject,
 }
 
@@ -59,6 +60,18 @@ impl ObjectEdits {
     #[must_use]
     pub fn ensure(self, name: impl Into<EditName>, value: impl Into<Bytes>) -> Self {
         self.with(name, MemberAction::Ensure(value.into()))
+    }
+
+    /// Sets the value of a member that is missing, or whose value is not valid. The longest valid
+    /// value has 256 bytes, and is no object and no array.
+    #[must_use]
+    pub fn ensure_valid(
+        self,
+        name: impl Into<EditName>,
+        is_valid: fn(&[u8]) -> bool,
+        value: impl Into<Bytes>,
+    ) -> Self {
+        self.with(name, MemberAction::EnsureValid(is_valid, value.into()))
     }
 
     /// Removes a member unless its value is an object.

@@ -80,6 +80,16 @@ enum ValuePlan {
     Meta,
     /// The member is still held: its first byte decides.
     Object,
+    /// The value is held until its end, and replaced if it is not valid.
+    Checked(ValueCheck),
+}
+
+/// The check of a scalar, and the value in place of an invalid one.
+#[derive(Clone, Debug)]
+struct ValueCheck {
+    is_valid: fn(&[u8]) -> bool,
+    otherwise: Bytes,
+    held: Vec<u8>,
 }
 
 /// Edits one JSON object from chunks of bytes. The input must be UTF-8; this is not checked here.
@@ -107,6 +117,8 @@ pub struct ObjectRewriter {
     observing: Option<&'static str>,
     capturing: bool,
     observed: ObservedMembers,
+    /// The check of the current value, if it is held.
+    checking: Option<ValueCheck>,
 }
 
 impl ObjectRewriter {
@@ -134,6 +146,7 @@ impl ObjectRewriter {
             observing: None,
             capturing: false,
             observed: ObservedMembers::default(),
+            checking: None,
         }
     }
 
@@ -190,6 +203,13 @@ impl ObjectRewriter {
             let room = OBSERVED_MAX - value.len();
             value.extend(output.chunk()[range.clone()].iter().take(room));
         }
+        if let Some(check) = &mut self.checking {
+            // One byte beyond the longest makes it invalid.
+            let room = OBSERVED_MAX + 1 - check.held.len();
+            check
+                .held
+                .extend(output.chunk()[range.clone()].iter().take(room));
+        }
         match self.mode {
             RewriteMode::Pass => output.pass(range),
             RewriteMode::Drop => {}
@@ -226,6 +246,15 @@ impl ObjectRewriter {
                 if depth == 1 {
                     self.lexer.set_report(1);
                     self.capturing = false;
+                    if let Some(check) = self.checking.take() {
+                        let is_valid =
+                            check.held.len() <= OBSERVED_MAX && (check.is_valid)(&check.held);
+                        output.put(if is_valid {
+                            &check.held
+                        } else {
+                            &check.otherwise
+                        });
+                    }
                 }
                 self.await_member();
                 if depth == 0 {
@@ -331,6 +360,13 @@ impl ObjectRewriter {
                     self.plan = ValuePlan::Replace(value.clone())
                 }
                 MemberAction::Ensure(_) => {}
+                MemberAction::EnsureValid(is_valid, value) => {
+                    self.plan = ValuePlan::Checked(ValueCheck {
+                        is_valid: *is_valid,
+                        otherwise: value.clone(),
+                        held: Vec::new(),
+                    });
+                }
                 MemberAction::OnlyObject => {
                     self.plan = ValuePlan::Object;
                     return Ok(());
@@ -368,6 +404,10 @@ impl ObjectRewriter {
                 output.put(&value);
                 self.mode = RewriteMode::Drop;
             }
+            ValuePlan::Checked(check) => {
+                self.checking = Some(check);
+                self.mode = RewriteMode::Drop;
+            }
             ValuePlan::Meta if byte == b'{' => {
                 self.occupied[1] = false;
                 self.lexer.set_report(2);
@@ -391,9 +431,9 @@ impl ObjectRewriter {
             .zip(&self.met)
             .filter(|(_, met)| !**met);
         let values = missing.filter_map(|((name, action), _)| match action {
-            MemberAction::Set(value) | MemberAction::Ensure(value) => {
-                Some((name.as_ref(), value.clone()))
-            }
+            MemberAction::Set(value)
+            | MemberAction::Ensure(value)
+            | MemberAction::EnsureValid(_, value) => Some((name.as_ref(), value.clone())),
             MemberAction::Remove | MemberAction::Replace(_) | MemberAction::OnlyObject => None,
         });
         let late = self.late.iter().map(|(name, value)| (*name, value.clone()));

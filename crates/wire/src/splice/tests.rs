@@ -63,7 +63,12 @@ enum EditChange {
     Replace(Value),
     Set(Value),
     Ensure(Value),
+    EnsureNumber(Value),
     OnlyObject,
+}
+
+fn is_number(value: &[u8]) -> bool {
+    matches!(value.first(), Some(b'-' | b'0'..=b'9'))
 }
 
 fn change() -> impl Strategy<Value = EditChange> {
@@ -72,6 +77,7 @@ fn change() -> impl Strategy<Value = EditChange> {
         Just(EditChange::Replace(json!(["replaced"]))),
         Just(EditChange::Set(json!("set"))),
         Just(EditChange::Ensure(json!({"ensured": 1}))),
+        Just(EditChange::EnsureNumber(json!("none"))),
         Just(EditChange::OnlyObject),
     ]
 }
@@ -103,6 +109,9 @@ impl EditPlan {
                 EditChange::Replace(value) => edits.replace(*name, text(value)),
                 EditChange::Set(value) => edits.set(*name, text(value)),
                 EditChange::Ensure(value) => edits.ensure(*name, text(value)),
+                EditChange::EnsureNumber(value) => {
+                    edits.ensure_valid(*name, is_number, text(value))
+                }
                 EditChange::OnlyObject => edits.only_object(*name),
             });
         let Some((owned, drop, add)) = self.meta else {
@@ -136,10 +145,18 @@ impl EditPlan {
                 EditChange::Ensure(value) if !there => {
                     drop(object.insert((*name).into(), value.clone()))
                 }
+                EditChange::EnsureNumber(value)
+                    if !object.get(*name).is_some_and(Value::is_number) =>
+                {
+                    drop(object.insert((*name).into(), value.clone()))
+                }
                 EditChange::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => {
                     drop(object.remove(*name))
                 }
-                EditChange::Replace(_) | EditChange::Ensure(_) | EditChange::OnlyObject => {}
+                EditChange::Replace(_)
+                | EditChange::Ensure(_)
+                | EditChange::EnsureNumber(_)
+                | EditChange::OnlyObject => {}
             }
         }
         let Some((owned, drop, add)) = self.meta else {

@@ -67,6 +67,9 @@ impl ObjectEdits {
                 let bit = 1_u64.checked_shl(u32::try_from(nth).ok()?)?;
                 let stays = match &self.members[nth].1 {
                     MemberAction::Ensure(_) => true,
+                    MemberAction::EnsureValid(is_valid, _) => {
+                        is_valid(&object[member.value.clone()])
+                    }
                     MemberAction::Set(value) => object[member.value.clone()] == value[..],
                     MemberAction::OnlyObject => scan::is_object(&object[member.value.clone()]),
                     MemberAction::Remove | MemberAction::Replace(_) => false,
@@ -86,7 +89,9 @@ impl ObjectEdits {
             out: None,
         };
         for (nth, (name, action)) in self.members.iter().enumerate() {
-            if let MemberAction::Set(value) | MemberAction::Ensure(value) = action
+            if let MemberAction::Set(value)
+            | MemberAction::Ensure(value)
+            | MemberAction::EnsureValid(_, value) = action
                 && lacks(nth)
             {
                 out.member(name).extend_from_slice(value);
