@@ -20,7 +20,8 @@ pub use message_filter::{
 };
 pub use probe::{
     DiscoveredServer, ProbeOutcome, initialize_result, is_modern_error, judge_probe,
-    read_discover_result, read_initialize_result, revision_to_offer_instead,
+    listed_versions, read_discover_result, read_initialize_result, revision_to_offer_instead,
+    version_text,
 };
 
 /// The type of a modern `result`, by its `resultType` (2026-07-28, basic, "Results").

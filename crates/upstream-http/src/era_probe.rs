@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::upstream_messages::{DiscoveredServer, ProbeOutcome, judge_probe};
+use weir_era::upstream_messages::{self, DiscoveredServer, ProbeOutcome, judge_probe};
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::settings::UpstreamProtocol;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
@@ -129,7 +129,7 @@ impl ServerEra {
                 ServerDialog::Modern(modern, about)
             }
             (ProbeOutcome::NoCommonRevision(versions), _) => {
-                let list: String = versions.join(", ").chars().take(200).collect();
+                let list = upstream_messages::listed_versions(&versions);
                 let text = format!(
                     "The upstream speaks protocol versions that weir does not have: {list}"
                 );

@@ -105,8 +105,10 @@ impl UpstreamSession {
     ) -> Result<Self, FailedAttempt> {
         let (revision, about) = upstream_messages::read_initialize_result(result);
         let Some(revision) = revision else {
-            let text =
-                "The upstream answered initialize with a protocol version that weir does not have";
+            let version = upstream_messages::version_text(result);
+            let text = format!(
+                "The upstream answered initialize with a protocol version that weir does not have: {version}"
+            );
             return Err(context.label.fail(FailureKind::BadAnswer, text).into());
         };
         context.label.add_open_sessions(1);

@@ -152,7 +152,7 @@ async fn finish_handshake(
         ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
         ProbeOutcome::Legacy(offered) => Ok(initialize(channel, offered, clients).await?),
         ProbeOutcome::NoCommonRevision(versions) => {
-            let list: String = versions.join(", ").chars().take(200).collect();
+            let list = upstream_messages::listed_versions(&versions);
             Err(foreign_version_failure(channel, &list).into())
         }
     }
@@ -228,7 +228,7 @@ async fn initialize(
     let Some(revision) = revision else {
         return Err(HandshakeError::Refused(foreign_version_failure(
             channel,
-            "another than the one offered",
+            &upstream_messages::version_text(&result),
         )));
     };
     channel.send(weir_wire::write::notification(

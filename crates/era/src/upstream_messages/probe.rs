@@ -2,11 +2,15 @@
 //! (2026-07-28, basic/versioning).
 
 use bytes::{Bytes, BytesMut};
+use weir_core::log_text::sanitize_text;
 use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Revision, error_code, meta, scan};
 
 use crate::extensions::{self, APPS, declared_extensions};
+
+/// The characters of a server's versions that a text for operators has.
+const LONGEST_VERSION_LIST: usize = 200;
 
 /// The outcome of a probe.
 #[derive(Clone, Debug)]
@@ -100,6 +104,28 @@ pub fn read_initialize_result(result: &Bytes) -> (Option<Revision>, ServerDescri
         .filter(|revision| !revision.is_modern());
     let info = scan::find(result, "serverInfo").map(|range| result.slice(range));
     (revision, about(result, info))
+}
+
+/// The version of an `InitializeResult`, as a text for operators.
+#[must_use]
+pub fn version_text(result: &[u8]) -> String {
+    let version = scan::find(result, "protocolVersion").map(|range| &result[range]);
+    match version.map(|raw| scan::string(raw).ok_or(raw)) {
+        None => "none".to_owned(),
+        Some(Ok(version)) => listed_versions(&[version.into_owned()]),
+        Some(Err(raw)) => listed_versions(&[String::from_utf8_lossy(raw).into_owned()]),
+    }
+}
+
+/// The versions that a server names, as a text for operators.
+#[must_use]
+pub fn listed_versions(versions: &[String]) -> String {
+    let list = sanitize_text(&versions.join(", "), LONGEST_VERSION_LIST);
+    if list.is_empty() {
+        "none".to_owned()
+    } else {
+        list
+    }
 }
 
 /// The answer to `initialize` as far as [`read_initialize_result`] reads it.
@@ -249,6 +275,32 @@ mod tests {
 
     fn result(text: &str) -> Option<Result<Bytes, Bytes>> {
         Some(Ok(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    #[test]
+    fn versions_of_a_server_are_named_for_operators() {
+        for (result, text) in [
+            (r#"{"protocolVersion":"2099-01-01"}"#, "2099-01-01"),
+            (r#"{"protocolVersion":"a\nb"}"#, "a\u{fffd}b"),
+            (r#"{"protocolVersion":5}"#, "5"),
+            (r#"{"protocolVersion":""}"#, "none"),
+            ("{}", "none"),
+        ] {
+            assert_eq!(version_text(result.as_bytes()), text, "{result}");
+        }
+        for (result, text) in [
+            (r#"{"supportedVersions":{}}"#, "none"),
+            (
+                r#"{"supportedVersions":["2098-01-01","2099-01-01"]}"#,
+                "2098-01-01, 2099-01-01",
+            ),
+        ] {
+            let found = read_discover_result(&Bytes::from_static(result.as_bytes()));
+            let ProbeOutcome::NoCommonRevision(versions) = found else {
+                panic!("{result}: {found:?}")
+            };
+            assert_eq!(listed_versions(&versions), text, "{result}");
+        }
     }
 
     fn word(found: &ProbeOutcome) -> String {
