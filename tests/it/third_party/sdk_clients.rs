@@ -2,6 +2,9 @@
 //! `list_changed`, and sees an unknown tool refused, for upstreams of every era.
 
 use serde_json::{Value, json};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{MockServerBuilder, MockTool};
+use weir_wire::Revision;
 
 use crate::harness::{
     ForeignClient, ForeignServer, TestProcess, Weir, inspector, peers_are_enabled,
@@ -173,6 +176,97 @@ fn structured_output_is_checked_by_the_clients_themselves() {
             &["structured", "low__miscount", r#"{"text":"one two"}"#],
         );
         bad.only_line("rejected");
+    }
+}
+
+/// Clients check the form of a whole list at once, and the TypeScript client compiles all output
+/// schemas of a list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_items_of_one_server_cost_no_client_the_list() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let object = json!({ "type": "object" });
+    let with = |name: &str, member: &str, value: Value| {
+        let mut tool = json!({ "name": name, "inputSchema": object });
+        tool[member] = value;
+        MockTool::raw(&tool.to_string())
+    };
+    let output = |name: &str, schema: Value| with(name, "outputSchema", schema);
+    let one_property = |name: &str| json!({ "$id": "https://x.example/out", "type": "object", "properties": { name: object }, "required": [name], "additionalProperties": false });
+    let pattern = |pattern: &str| json!({ "type": "object", "properties": { "a": { "type": "string", "pattern": pattern } } });
+    let malformed = [
+        MockTool::raw(r#"{"name":"bare"}"#),
+        MockTool::raw(r#"{"name":"scalar","inputSchema":{"type":"string"}}"#),
+        with("empty", "inputSchema", json!({})),
+        with(
+            "nulls",
+            "inputSchema",
+            json!({ "type": "object", "properties": null, "required": null }),
+        ),
+        with(
+            "any",
+            "inputSchema",
+            json!({ "type": "object", "properties": { "a": true } }),
+        ),
+        with("no_description", "description", Value::Null),
+        with("no_annotations", "annotations", Value::Null),
+        with("icon", "icons", json!([{ "src": 5 }])),
+        output(
+            "foreign",
+            json!({ "type": "object", "properties": { "a": { "$ref": "https://x.example/b" } } }),
+        ),
+        output(
+            "draft",
+            json!({ "type": "object", "properties": { "a": { "type": "number", "minimum": 0, "exclusiveMinimum": true } } }),
+        ),
+        output("python", pattern("(?P<y>a)")),
+        output("escape", pattern(r"\@")),
+        output(
+            "nullable",
+            json!({ "type": "object", "properties": { "a": { "nullable": true } } }),
+        ),
+        output("id_a", one_property("a")),
+    ];
+    let bad = MockServer::legacy(Revision::NEWEST_LEGACY);
+    let bad = malformed.into_iter().fold(bad, MockServerBuilder::with);
+    let (bad, good) = (
+        bad.start().await,
+        MockServer::modern()
+            .with(output("id_b", one_property("b")))
+            .tools(1)
+            .start()
+            .await,
+    );
+    let weir =
+        Weir::with_upstreams(json!({ "bad": { "url": bad.url() }, "good": { "url": good.url() } }));
+    weir.wait_until_listed("/mcp", &["bad__bare", "good__tool_0000"]);
+    let url = weir.url("/mcp");
+    for client in [
+        ForeignClient::TypeScript1,
+        ForeignClient::TypeScript2("modern"),
+        ForeignClient::TypeScript2("legacy"),
+        ForeignClient::Python1,
+        ForeignClient::Python2,
+    ] {
+        let listed = tokio::task::block_in_place(|| client.run(&url, &["list"]));
+        let names = listed.names();
+        for expected in ["bad__bare", "bad__nulls", "bad__python", "good__tool_0000"] {
+            assert!(
+                names.contains(&expected),
+                "{client:?}: {expected} in {names:?}"
+            );
+        }
+        assert!(!names.contains(&"bad__scalar"), "{client:?}: {names:?}");
+        assert_eq!(names.len(), 15, "{client:?}: {names:?}");
+        if matches!(client, ForeignClient::Python2) {
+            continue;
+        }
+        // Equal ids of two servers do not mix their schemas up.
+        for (tool, arguments) in [("bad__id_a", r#"{"a":{}}"#), ("good__id_b", r#"{"b":{}}"#)] {
+            let called = || client.run(&url, &["structured", tool, arguments]);
+            tokio::task::block_in_place(called).only_line("accepted");
+        }
     }
 }
 
