@@ -2,7 +2,7 @@
 //! update.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
@@ -30,6 +30,9 @@ pub struct EndpointMeters {
     sent: OnceLock<BoundHistogram<u64>>,
 }
 
+/// The metrics of the present endpoints.
+static ENDPOINTS: LazyLock<Mutex<HashMap<EndpointId, Weak<EndpointMeters>>>> =
+    LazyLock::new(Mutex::default);
 static WITHOUT_ENDPOINT: LazyLock<EndpointMeters> = LazyLock::new(EndpointMeters::default);
 static POSTS: [LazyLock<BoundUpDownCounter<i64>>; 2] = [
     LazyLock::new(|| bind_active("POST", false)),
@@ -88,12 +91,20 @@ fn head_labels(method: &'static str, secure: bool) -> [KeyValue; 2] {
 }
 
 impl EndpointMeters {
-    /// The metrics of this endpoint.
+    /// The metrics of this endpoint: the existing ones, or new ones. A reload makes a new route
+    /// while the old one serves, so the endpoint keeps its metrics.
     pub fn of(endpoint: &EndpointId) -> Arc<Self> {
-        Arc::new(Self {
+        let mut all = ENDPOINTS.lock();
+        if let Some(meters) = all.get(endpoint).and_then(Weak::upgrade) {
+            return meters;
+        }
+        all.retain(|_, meters| meters.strong_count() > 0);
+        let meters = Arc::new(Self {
             endpoint: Some(endpoint.as_str().into()),
             ..Self::default()
-        })
+        });
+        all.insert(endpoint.clone(), Arc::downgrade(&meters));
+        meters
     }
 
     /// The metrics of requests without an endpoint.
@@ -210,5 +221,41 @@ impl EndpointMeters {
         self.endpoint
             .clone()
             .map(|endpoint| KeyValue::new("http.route", endpoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::telemetry::SERVER_DURATION;
+
+    use super::*;
+
+    fn counted(endpoint: &str) -> Option<u64> {
+        let all = SERVER_DURATION.live_series();
+        let mut own = all
+            .iter()
+            .filter(|series| &*series.labels()[0].1 == endpoint);
+        own.next()
+            .map(|series| series.counts().buckets.iter().sum())
+    }
+
+    #[test]
+    fn metrics_of_an_endpoint_outlive_its_route_and_end_with_the_endpoint() {
+        let id = EndpointId::new("/kept");
+        let count = |meters: &EndpointMeters| {
+            let labels = MessageLabels::of(weir_wire::Era::Legacy, "tools/call");
+            meters.count_request(labels, RequestOutcome::Ok, Duration::from_millis(1), None);
+        };
+        let before = EndpointMeters::of(&id);
+        count(&before);
+        // A reload makes the next route while the one before still serves.
+        let after = EndpointMeters::of(&id);
+        // A call that began before the reload ends after it.
+        count(&before);
+        drop(before);
+        count(&after);
+        assert_eq!(counted("/kept"), Some(3));
+        drop(after);
+        assert_eq!(counted("/kept"), None, "the endpoint is gone");
     }
 }
