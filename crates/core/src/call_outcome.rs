@@ -13,7 +13,7 @@ pub enum CallOutcome {
     InputRequired,
     /// The call became a task.
     Task,
-    /// The call ended early: its client cancelled it or disconnected.
+    /// The call ended early: its client or an operator cancelled it, or its client disconnected.
     Cancelled,
     /// A failure, with its [`Failure::reason`].
     Failed(&'static str),

@@ -23,6 +23,7 @@ use weir_wire::{Revision, error_code, scan, unknown_tool};
 
 use crate::answer_search;
 use crate::call_subject::CallSubject;
+use crate::cancelled_call::{CancelledCall, outcome_of};
 use crate::live_calls::{CallPhase, LiveCallGuard};
 use crate::reply_cleaning::with_removed_count;
 use crate::reply_transform::{EndChanges, ReplyTransform};
@@ -88,8 +89,12 @@ impl CallRecord {
         self.is_upstreams = true;
     }
 
-    /// Takes the call out of the upstream's calls if weir refused it before it was sent.
+    /// Logs a failure, and takes the call out of the upstream's calls if weir refused it before it
+    /// was sent. A cancelled call is neither.
     fn note_failure(&mut self, failure: &Failure) {
+        if CancelledCall::is_source_of(failure) {
+            return;
+        }
         self.log(failure);
         if is_weirs_refusal(failure.kind()) && self.carried_in.revision().is_none() {
             self.is_upstreams = false;
@@ -197,7 +202,7 @@ impl CallRecord {
             ReplyEnd::Task(_) => CallOutcome::Task,
             ReplyEnd::Failed(ref failure) => {
                 self.note_failure(failure);
-                CallOutcome::from(&**failure)
+                outcome_of(failure)
             }
         };
         self.write(outcome);
@@ -243,7 +248,7 @@ impl CallRecord {
         if let Some(failure) = failed {
             self.note_failure(failure);
         }
-        self.write(failed.map_or(CallOutcome::Complete, CallOutcome::from));
+        self.write(failed.map_or(CallOutcome::Complete, outcome_of));
     }
 
     fn write(&mut self, outcome: CallOutcome) {
@@ -409,7 +414,7 @@ impl PayloadSource for RecordedPayload {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => {
                 self.record.note_failure(failure);
-                self.record.write(failure.into());
+                self.record.write(outcome_of(failure));
             }
             Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,
             Poll::Pending => {}

@@ -11,6 +11,7 @@ mod answer_search;
 mod call_record;
 mod call_repeats;
 mod call_subject;
+mod cancelled_call;
 mod item_search;
 pub mod live_calls;
 mod message_edits;
@@ -32,6 +33,7 @@ mod uri_renaming;
 
 pub use admit::Gates;
 pub use call_repeats::CallRepeats;
+pub use cancelled_call::CancelledCall;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames, UpstreamTask};
 pub use tasks::TaskChanges;

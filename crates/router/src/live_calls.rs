@@ -21,6 +21,7 @@ use weir_core::fast::FastMap;
 use weir_core::principal::Principal;
 
 use crate::call_subject::CallSubject;
+use crate::cancelled_call::CancelledCall;
 
 /// Enough that calls seldom meet at one lock: each takes it twice, for an insertion and a removal.
 const SHARDS: usize = 32;
@@ -225,6 +226,7 @@ impl LiveCallEntry {
         self.stop.get().map(|stop| {
             stop.failure(self.phase())
                 .with_upstream(&self.subject.item.tool.upstream)
+                .because(CancelledCall)
         })
     }
 

@@ -266,6 +266,22 @@ async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
     })
     .await;
     assert_eq!(ops.try_change(&cancel, &json!({})).await.status, 404);
+    // Neither the upstream nor weir has failed.
+    let counted = |side: &str, labels: &[&str]| {
+        let labels = [&["mcp_method_name=\"tools/call\""], labels].concat();
+        weir.metric(
+            &format!("mcp_{side}_operation_duration_seconds_count"),
+            &labels,
+        )
+    };
+    for side in ["client", "server"] {
+        wait_until("the cancelled call to be counted", || {
+            (counted(side, &["outcome=\"cancelled\""]) == 1.0).then_some(())
+        });
+        assert_eq!(counted(side, &[]), 1.0, "{side}");
+    }
+    let calls = ops.get_json("/admin/upstreams/one").await["calls"].clone();
+    assert_eq!(calls["failed"], 0, "{calls}");
     let walks = ops.get_json("/admin/upstreams/one").await["catalog"]["walks"]
         .as_u64()
         .unwrap();

@@ -12,6 +12,7 @@ use weir_core::port::BoxFuture;
 use weir_core::reply::NoteKind;
 use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_layers::state::FrontState;
+use weir_router::CancelledCall;
 use weir_session::{CallCancellation, CancellationCause, RegisteredCall};
 use weir_wire::method::Method;
 
@@ -231,7 +232,7 @@ impl OwnedCall {
             let is_silent = is_of_client || owner.is_over_http_sse;
             return Poll::Ready(match cut_off {
                 Some(_) if !is_silent => {
-                    let failure = LostAnswer::WithSession.failure();
+                    let failure = LostAnswer::WithSession.failure().because(CancelledCall);
                     CallStep::Event(ReplyEvent::End(failure.into()))
                 }
                 _ => CallStep::Over,

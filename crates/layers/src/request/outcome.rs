@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::StatusCode;
 use weir_core::{Failure, FailureKind};
+use weir_router::CancelledCall;
 
 /// The outcomes, from good to bad: the outcome of a batch is that of its worst item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +28,8 @@ pub enum RequestOutcome {
     /// weir or an upstream failed: not reached, too late, lost, no valid answer, or no capacity for
     /// the request. Capacity that all clients share is not the fault of the client that is refused.
     Failed,
-    /// The client cancelled the request or disconnected before the end.
+    /// The client cancelled the request or disconnected before the end, an operator stopped the
+    /// call, or its session ended.
     Cancelled,
 }
 
@@ -63,7 +65,10 @@ impl RequestOutcome {
     }
 
     /// The outcome of a failure.
-    pub(crate) fn of_failure(failure: &Failure) -> Self {
+    pub fn of_failure(failure: &Failure) -> Self {
+        if CancelledCall::is_source_of(failure) {
+            return Self::Cancelled;
+        }
         match failure.kind() {
             FailureKind::Busy if failure.is_own_limit() => Self::Refused,
             FailureKind::TimedOut
@@ -158,6 +163,17 @@ mod tests {
             RequestOutcome::Failed,
             "the capacity that all clients share"
         );
+    }
+
+    #[test]
+    fn cancelled_call_is_no_failure() {
+        for kind in [FailureKind::ResultUnknown, FailureKind::Denied] {
+            let failure = Failure::new(kind, "stopped").because(CancelledCall);
+            assert_eq!(
+                RequestOutcome::of_failure(&failure),
+                RequestOutcome::Cancelled
+            );
+        }
     }
 
     #[test]

@@ -279,7 +279,7 @@ async fn operators_stop_of_a_call_cancels_its_task() {
     assert_eq!(live.stop_all(|_, _| true, StopReason::Cancelled), 1);
     assert_eq!(failure(ending.await).kind(), &FailureKind::ResultUnknown);
     assert_eq!(world.requests(), [Method::TasksCancel]);
-    assert_eq!(world.world.gate.outcomes(), ["result_unknown"]);
+    assert_eq!(world.world.gate.outcomes(), ["cancelled"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -121,7 +121,11 @@ async fn assert_stops(world: &RunningWorld, reply: Reply) {
     assert_eq!(world.stop(), 1);
     let failure = failure(ending.await);
     assert_eq!(failure.kind(), &FailureKind::ResultUnknown);
-    assert_eq!(world.world.gate.outcomes(), ["result_unknown"]);
+    assert_eq!(
+        world.world.gate.outcomes(),
+        ["cancelled"],
+        "the upstream did not fail"
+    );
     assert_eq!(world.world.router.live().count(), 0);
 }
 

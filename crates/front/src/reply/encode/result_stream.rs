@@ -98,7 +98,9 @@ impl ResultStream {
             };
             if let Err(failure) = fed {
                 self.failed = true;
-                self.counted.set(RequestOutcome::Failed);
+                // The client has a part of the result: no failure is a mere refusal any more.
+                let outcome = RequestOutcome::of_failure(&failure).max(RequestOutcome::Failed);
+                self.counted.set(outcome);
                 tracing::warn!(
                     error = failure.cause(),
                     "response body aborted: result stream failed"
