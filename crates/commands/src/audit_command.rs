@@ -1,6 +1,6 @@
 //! `weir audit verify FILE...`: verifies that an audit log is complete and unchanged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 
 /// The longest line in bytes. weir writes shorter ones.
 const MAX_LINE_BYTES: u64 = 16 << 20;
+/// More bytes before the first record of a file than a sudden end of weir can leave.
+const MOST_TORN: u64 = 64 << 20;
 
 /// The subcommands of `weir audit`.
 #[derive(Debug, Subcommand)]
@@ -152,14 +154,17 @@ impl VerifyOptions {
             }
         }
         let files = in_order(files)?;
-        for file in &files {
-            inspect_file(&mut chains, &keys, file)?;
-        }
         // The place of a chain without any record.
         let nowhere = RecordPlace {
-            file: files.last().cloned().unwrap_or_default(),
+            file: files
+                .last()
+                .map(|file| file.path.clone())
+                .unwrap_or_default(),
             line: 1,
         };
+        for file in files {
+            inspect_file(&mut chains, &keys, file)?;
+        }
         let mut summaries = Vec::new();
         for (chain, state) in chains {
             let last = state.last.unwrap_or_else(|| nowhere.clone());
@@ -183,45 +188,124 @@ impl VerifyOptions {
     }
 }
 
-/// Sorts files by their first record. A file without a first record sorts first, and its error is
-/// reported there.
-fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, VerifyError> {
-    let mut numbered = Vec::new();
-    for file in files {
-        let line = open(&file).and_then(|mut reader| next_line(&mut reader));
-        let line = line.map_err(|error| VerifyError::Unreadable(file.clone(), error))?;
-        let first = line
-            .and_then(|(line, _)| ChainLink::read(&line))
-            .map_or(0, |link| link.head.seq);
-        numbered.push((first, file));
+/// A file of an audit log, and its first record.
+struct AuditFile {
+    path: PathBuf,
+    first: Option<ChainLink>,
+    /// The lines of a file that cannot be opened anew, such as a pipe. Others are opened one at a
+    /// time, since an audit log may have more files than a process may have open.
+    kept: Option<AuditLines>,
+}
+
+impl AuditFile {
+    fn open(path: PathBuf) -> Result<Self, VerifyError> {
+        let opened = AuditLines::open(&path).and_then(|mut lines| {
+            let first = lines.find_first()?;
+            let is_regular = lines.reader.get_ref().metadata()?.is_file();
+            Ok((first, Some(lines).filter(|_| !is_regular)))
+        });
+        match opened {
+            Ok((first, kept)) => Ok(Self { path, first, kept }),
+            Err(error) => Err(VerifyError::Unreadable(path, error)),
+        }
     }
-    numbered.sort_by_key(|(first, _)| *first);
-    Ok(numbered.into_iter().map(|(_, file)| file).collect())
+}
+
+/// The lines of a file, from its first one on.
+struct AuditLines {
+    /// The lines that were read to find the first record.
+    ahead: VecDeque<AuditLine>,
+    reader: BufReader<File>,
+}
+
+/// A line without its end. `is_whole`: it has one.
+struct AuditLine {
+    text: Vec<u8>,
+    is_whole: bool,
+}
+
+impl AuditLines {
+    fn open(file: &Path) -> io::Result<Self> {
+        Ok(Self {
+            ahead: VecDeque::new(),
+            reader: BufReader::new(File::open(file)?),
+        })
+    }
+
+    /// Returns the first record. Records of a chain account for at most so many bytes of other lines
+    /// that they can be kept; behind more of them no record is looked for.
+    fn find_first(&mut self) -> io::Result<Option<ChainLink>> {
+        let mut bytes = 0;
+        while bytes <= MOST_TORN {
+            let Some(line) = self.read()? else { break };
+            bytes += line.text.len() as u64;
+            let link = ChainLink::read(&line.text);
+            self.ahead.push_back(line);
+            if link.is_some() {
+                return Ok(link);
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<AuditLine>> {
+        match self.ahead.pop_front() {
+            Some(line) => Ok(Some(line)),
+            None => self.read(),
+        }
+    }
+
+    /// Reads a line. One that is too long is read in pieces, which are not records.
+    fn read(&mut self) -> io::Result<Option<AuditLine>> {
+        let mut text = Vec::new();
+        let mut reader = self.reader.by_ref().take(MAX_LINE_BYTES);
+        if reader.read_until(b'\n', &mut text)? == 0 {
+            return Ok(None);
+        }
+        let is_whole = text.last() == Some(&b'\n');
+        if is_whole {
+            text.pop();
+        }
+        Ok(Some(AuditLine { text, is_whole }))
+    }
+}
+
+/// Opens files and sorts them by their first record. A file without one sorts first, and its error
+/// is reported there.
+fn in_order(files: Vec<PathBuf>) -> Result<Vec<AuditFile>, VerifyError> {
+    let opened: Result<Vec<_>, _> = files.into_iter().map(AuditFile::open).collect();
+    let mut files = opened?;
+    files.sort_by_key(|file| file.first.as_ref().map_or(0, |link| link.head.seq));
+    Ok(files)
 }
 
 fn inspect_file(
     chains: &mut AuditChains,
     keys: &[AuditKey],
-    file: &Path,
+    file: AuditFile,
 ) -> Result<(), VerifyError> {
-    let unreadable = |error| VerifyError::Unreadable(file.to_owned(), error);
+    let AuditFile { path, first, kept } = file;
+    let unreadable = |error| VerifyError::Unreadable(path.clone(), error);
     let broken = |chain: &str, fault: &ChainFault| {
         let place = RecordPlace {
-            file: file.to_owned(),
+            file: path.clone(),
             line: fault.line,
         };
         place.broken(chain, &fault.why)
     };
-    let mut reader = open(file).map_err(unreadable)?;
+    let mut lines = match kept {
+        Some(lines) => lines,
+        None => AuditLines::open(&path).map_err(unreadable)?,
+    };
     for state in chains.values_mut() {
         state.inspector.begin_file();
     }
     // A line that is not a record belongs to the chain of the record before it, or else to that of
     // the first one.
-    let mut chain = first_chain(file).map_err(unreadable)?;
+    let mut chain = first.and_then(|link| link.chain).unwrap_or_default();
     let mut number = 0;
-    while let Some((line, whole)) = next_line(&mut reader).map_err(unreadable)? {
-        if let Some(link) = ChainLink::read(&line) {
+    while let Some(line) = lines.next_line().map_err(unreadable)? {
+        if let Some(link) = ChainLink::read(&line.text) {
             chain = link.chain.unwrap_or_default();
         }
         if !chains.contains_key(&chain) {
@@ -236,10 +320,10 @@ fn inspect_file(
                 state.inspector.skip_line();
                 continue;
             }
-            let inspected = state.inspector.line(&line, whole);
+            let inspected = state.inspector.line(&line.text, line.is_whole);
             inspected.map_err(|fault| broken(name, &fault))?;
             let place = RecordPlace {
-                file: file.to_owned(),
+                file: path.clone(),
                 line: number,
             };
             state.first.get_or_insert_with(|| place.clone());
@@ -250,35 +334,6 @@ fn inspect_file(
         let ended = state.inspector.end_file();
         ended.map_err(|fault| broken(name, &fault))
     })
-}
-
-/// Returns the chain of the first record of a file.
-fn first_chain(file: &Path) -> io::Result<String> {
-    let mut reader = open(file)?;
-    while let Some((line, _)) = next_line(&mut reader)? {
-        if let Some(link) = ChainLink::read(&line) {
-            return Ok(link.chain.unwrap_or_default());
-        }
-    }
-    Ok(String::new())
-}
-
-fn open(file: &Path) -> io::Result<BufReader<File>> {
-    File::open(file).map(BufReader::new)
-}
-
-/// Reads the next line without its end. The flag is true if it has an end. A line that is too long
-/// is read in pieces, which are not records.
-fn next_line(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
-    let mut line = Vec::new();
-    if reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
-        return Ok(None);
-    }
-    let whole = line.last() == Some(&b'\n');
-    if whole {
-        line.pop();
-    }
-    Ok(Some((line, whole)))
 }
 
 fn format_summary(chain: &str, summary: &ChainSummary) -> String {
@@ -410,5 +465,43 @@ mod tests {
         for file in [calls, whole, cut] {
             std::fs::remove_file(file).expect("it is there");
         }
+    }
+
+    #[test]
+    fn pipe_is_read_once() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let verify = |lines: &[&str]| {
+            let (reader, mut writer) = std::io::pipe().expect("a pipe");
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            writer.write_all(text.as_bytes()).expect("it has room");
+            drop(writer);
+            let file = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+            let options = VerifyOptions {
+                files: vec![file],
+                expect: Vec::new(),
+                from_start: true,
+                keys: Vec::new(),
+            };
+            options.run()
+        };
+        let records = |found: Result<Vec<(String, ChainSummary)>, _>| {
+            let found = found.unwrap_or_default();
+            found
+                .iter()
+                .map(|(chain, summary)| (chain.clone(), summary.records))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(records(verify(&REFUSALS)), [("refusals".to_owned(), 2)]);
+        assert_eq!(
+            records(verify(&[CALLS, REFUSALS[0], REFUSALS[1]])),
+            [(String::new(), 1), ("refusals".to_owned(), 2)]
+        );
+        // The fault is that of the chain whose record follows.
+        let Err(VerifyError::Broken(_, fault)) = verify(&["no record", REFUSALS[0]]) else {
+            panic!("a fault was expected");
+        };
+        assert_eq!(fault.line, 1);
+        assert!(fault.why.ends_with("(chain `refusals`)"), "{}", fault.why);
     }
 }
