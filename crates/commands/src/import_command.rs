@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_client_configs::import::server_converter::{
-    ConvertedServer, ServerConverter, SkippedServer,
-};
+use weir_client_configs::import::server_converter::{ConvertedServer, ServerConverter};
 use weir_client_configs::import::upstream_entry::scalar;
 use weir_client_configs::import::{ClientFile, read};
 use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
-use weir_config::{ConfigLoader, ConfigSource, OWN_ADDRESS};
+use weir_config::{
+    ConfigLoader, ConfigSource, DEFAULT_ADMIN_LISTEN, DEFAULT_ENDPOINT, OWN_ADDRESS,
+};
 use weir_config_file::config_report::Severity;
 use weir_system::atomic_file;
 use weir_text::one_line;
@@ -20,8 +20,10 @@ use weir_text::one_line;
 use crate::exit_code::{EXIT_NO, EXIT_USAGE, exit_with_error};
 use crate::variable_stand_ins::{names_unset, stand_in};
 
-/// The listener of the written config.
-const LISTEN: &str = "listen: 127.0.0.1:8080\n";
+/// The port of the listener of the written config, unless a server has it.
+const PORT: u16 = 8080;
+/// The port of the operators' listener in most configs.
+const ADMIN_PORT: u16 = DEFAULT_ADMIN_LISTEN.port();
 
 /// The options of `weir import`.
 #[derive(Debug, Args)]
@@ -99,7 +101,8 @@ pub fn import(options: &ImportOptions) -> ExitCode {
             print_nothing_found(options, &sources)
         };
     }
-    let text = config(&converter);
+    let port = free_port(&converter.converted);
+    let text = config(&converter, port);
     match &options.write {
         None => weir_terminal::write(&text),
         Some(file) => {
@@ -116,7 +119,7 @@ pub fn import(options: &ImportOptions) -> ExitCode {
             }
         }
     }
-    print_next_steps(&converter, options.write.as_deref());
+    print_next_steps(&converter, port, options.write.as_deref());
     if is_broken {
         ExitCode::from(EXIT_USAGE)
     } else {
@@ -160,13 +163,9 @@ fn files(
 /// Leaves out servers that weir would refuse. The others are useful without them.
 fn leave_out_broken(converter: &mut ServerConverter) {
     for one in std::mem::take(&mut converter.converted) {
-        match first_error(&one) {
+        match reason_against(&one) {
             None => converter.converted.push(one),
-            Some(why) => converter.skipped.push(SkippedServer {
-                name: one.name,
-                origin: one.origin,
-                why,
-            }),
+            Some(why) => converter.leave_out(one, why),
         }
     }
     let written: String = converter
@@ -179,9 +178,32 @@ fn leave_out_broken(converter: &mut ServerConverter) {
         .retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
 }
 
-/// Returns the first error that `weir check` would find in an upstream, or the warning that it is
-/// the weir of the written config: a client's file may have the entry of `weir connect`.
-fn first_error(one: &ConvertedServer) -> Option<String> {
+/// Returns the reason to leave a server out: the first error that `weir check` would find in its
+/// upstream, or that it is an endpoint of the written config. A client's file may have the entry of
+/// `weir connect`.
+fn reason_against(one: &ConvertedServer) -> Option<String> {
+    let problems = problems(one, PORT);
+    let error = problems.iter().find(|problem| problem.is_error);
+    let own = || {
+        let of_weir = problems.iter().find(|problem| problem.is_own_address)?;
+        leads_to_endpoint(one, &of_weir.key).then_some(of_weir)
+    };
+    let found = error.or_else(own)?;
+    Some(format!("{} {}", found.key, found.message).trim().to_owned())
+}
+
+/// A problem that `weir check` finds in an upstream.
+struct UpstreamProblem {
+    /// The key of the upstream, such as `url` or `args.1`.
+    key: String,
+    message: String,
+    is_error: bool,
+    /// True if the upstream is at the address of the config's own listener.
+    is_own_address: bool,
+}
+
+/// Returns the problems that `weir check` would find in a server of a config with this port.
+fn problems(one: &ConvertedServer, port: u16) -> Vec<UpstreamProblem> {
     let mut entry = one.entry.clone();
     let is_set = |name: &str| std::env::var_os(name).is_some();
     if entry
@@ -193,7 +215,8 @@ fn first_error(one: &ConvertedServer) -> Option<String> {
         entry.cwd = None;
     }
     let text = format!(
-        "{LISTEN}upstreams:\n  {}:\n{}",
+        "{}upstreams:\n  {}:\n{}",
+        listen(port),
         scalar(&one.id),
         entry.block("    ", "  ")
     );
@@ -203,20 +226,53 @@ fn first_error(one: &ConvertedServer) -> Option<String> {
         let value = std::env::var(name).ok();
         value.or_else(|| is_named.then(|| stand_in(name, entry.url.as_deref()).to_owned()))
     };
-    let outcome = ConfigLoader::new(
-        ConfigSource::Text {
-            name: String::new(),
-            text: text.clone(),
-        },
-        &environment,
-    )
-    .load();
-    let error = outcome.report.problems().iter().find(|problem| {
-        problem.severity == Severity::Error || problem.message.starts_with(OWN_ADDRESS)
-    })?;
-    let key = error.path.to_string();
-    let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
-    Some(format!("{key} {}", error.message).trim().to_owned())
+    let source = ConfigSource::Text {
+        name: String::new(),
+        text: text.clone(),
+    };
+    let outcome = ConfigLoader::new(source, &environment).load();
+    let found = outcome.report.problems().iter().map(|problem| {
+        let path = problem.path.to_string();
+        UpstreamProblem {
+            key: path.split('.').skip(2).collect::<Vec<_>>().join("."),
+            message: problem.message.clone(),
+            is_error: problem.severity == Severity::Error,
+            is_own_address: problem.message.starts_with(OWN_ADDRESS),
+        }
+    });
+    found.collect()
+}
+
+/// Reports if the URL at a key of a server has the path of an endpoint of the written config. Other
+/// paths are those of another server, which has the port before weir does.
+fn leads_to_endpoint(one: &ConvertedServer, key: &str) -> bool {
+    let argument = key
+        .strip_prefix("args.")
+        .and_then(|at| one.entry.args.get(at.parse::<usize>().ok()?));
+    let Some((_, rest)) = argument
+        .or(one.entry.url.as_ref())
+        .and_then(|url| url.split_once("://"))
+    else {
+        return false;
+    };
+    let end = rest.find(['?', '#']).unwrap_or(rest.len());
+    let path = rest[..end].find('/').map_or("", |at| &rest[at..end]);
+    path.strip_prefix(DEFAULT_ENDPOINT)
+        .is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// Returns a port for the listener that no server has.
+fn free_port(servers: &[ConvertedServer]) -> u16 {
+    let is_taken = |port: u16| {
+        let mut problems = servers.iter().flat_map(|one| problems(one, port));
+        problems.any(|problem| problem.is_own_address)
+    };
+    let mut ports = (PORT..=u16::MAX).filter(|port| *port != ADMIN_PORT);
+    ports.find(|port| !is_taken(*port)).unwrap_or(PORT)
+}
+
+fn listen(port: u16) -> String {
+    format!("listen: 127.0.0.1:{port}\n")
 }
 
 /// Prints every file with its servers.
@@ -275,7 +331,7 @@ fn print_nothing_found(options: &ImportOptions, sources: &[ClientFile]) -> ExitC
 }
 
 /// Returns the text of the config.
-fn config(converter: &ServerConverter) -> String {
+fn config(converter: &ServerConverter, port: u16) -> String {
     let mut text = String::from(
         "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
     );
@@ -285,7 +341,7 @@ fn config(converter: &ServerConverter) -> String {
             let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
         }
     }
-    text.push_str(LISTEN);
+    text.push_str(&listen(port));
     text.push_str("upstreams:\n");
     for one in &converter.converted {
         let client = one
@@ -304,12 +360,18 @@ fn config(converter: &ServerConverter) -> String {
 }
 
 /// Prints the next steps.
-fn print_next_steps(converter: &ServerConverter, written: Option<&Path>) {
+fn print_next_steps(converter: &ServerConverter, port: u16, written: Option<&Path>) {
     let mut text = match converter.converted.len() {
         1 => "1 server became an upstream".to_owned(),
         n => format!("{n} servers became upstreams"),
     };
     text.push_str("; nothing was started.");
+    if port != PORT {
+        let _ = write!(
+            text,
+            "\nThe config listens on port {port}, because a server has port {PORT}."
+        );
+    }
     if !converter.variables.is_empty() {
         text.push_str(
             "\nCredentials are not in the config. Set these variables where weir starts:",

@@ -538,6 +538,7 @@ fn import_overwrites_only_with_force_and_reports_skipped_servers() {
         !said.contains("  own:\n") && said.contains("  a:\n"),
         "{said}"
     );
+    assert!(said.contains("listen: 127.0.0.1:8080\n"), "{said}");
     home.write(
         "work/mcp.json",
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" }, \"b\": { \"url\": \"ftp://x\" } } }",
@@ -559,6 +560,43 @@ fn import_overwrites_only_with_force_and_reports_skipped_servers() {
         fs::read_to_string(home.0.file("work/weir.yaml"))
             .unwrap()
             .contains("  a:\n    command: npx\n")
+    );
+}
+
+#[test]
+fn import_keeps_other_servers_on_the_port_of_the_written_config() {
+    let home = ClientFilesHome::new("port");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": {
+             "sse": { "url": "http://localhost:8080/sse" },
+             "other": { "url": "http://127.0.0.1:8080/other/mcp" },
+             "own": { "url": "http://localhost:8080/mcp/files?x=1" },
+             "next": { "url": "http://localhost:8082/mcp" } } }"#,
+    );
+    home.write(
+        "work/again.json",
+        r#"{ "mcpServers": { "again": { "url": "http://localhost:8080/mcp/files?x=1" } } }"#,
+    );
+    let output = home.weir(&["import", "mcp.json", "again.json"], &[]);
+    let (written, said) = (text(&output.stdout), said(&output));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for id in ["sse", "other", "next"] {
+        assert!(written.contains(&format!("  {id}:\n    url: ")), "{said}");
+    }
+    assert!(!written.contains("8080/mcp"), "{written}");
+    // The second file's entry is left out for the same reason as the first one's.
+    assert_eq!(
+        said.matches("leads to this weir itself").count(),
+        2,
+        "{said}"
+    );
+    assert!(!said.contains("is the same as"), "{said}");
+    // 8081 is the port of the operators' listener.
+    assert!(written.contains("listen: 127.0.0.1:8083\n"), "{written}");
+    assert!(
+        said.contains("listens on port 8083, because a server has port 8080"),
+        "{said}"
     );
 }
 

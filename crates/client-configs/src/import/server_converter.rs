@@ -53,6 +53,8 @@ pub struct SkippedServer {
     pub origin: String,
     /// The reason, for people.
     pub why: String,
+    /// The id of the server that it is the same as, if that is the reason.
+    pub same_as: Option<String>,
 }
 
 /// Converts servers one after another, so that each id and each variable is used for one purpose
@@ -115,9 +117,24 @@ impl ServerConverter {
                     name: server.name.clone(),
                     origin,
                     why,
+                    same_as: None,
                 }),
             }
         }
+    }
+
+    /// Leaves out a converted server, and those that are the same.
+    pub fn leave_out(&mut self, server: ConvertedServer, why: String) {
+        let is_same = |other: &&mut SkippedServer| other.same_as.as_ref() == Some(&server.id);
+        for other in self.skipped.iter_mut().filter(is_same) {
+            other.why.clone_from(&why);
+        }
+        self.skipped.push(SkippedServer {
+            name: server.name,
+            origin: server.origin,
+            why,
+            same_as: None,
+        });
     }
 
     fn require_variable(&mut self, name: &str, about: impl FnOnce() -> String) {
@@ -158,16 +175,19 @@ impl ServerConversion<'_> {
                 .iter()
                 .find(|other| other.entry == *entry)
         });
-        let same =
-            same.map(|other| format!("is the same as `{}`, from {}", other.id, other.origin));
+        let same = same.map(|other| {
+            let why = format!("is the same as `{}`, from {}", other.id, other.origin);
+            (why, other.id.clone())
+        });
         if same.is_some() || entry.is_err() {
             (self.converter.variables, self.converter.values) = (variables, values);
         }
-        if let Some(why) = same {
+        if let Some((why, same_as)) = same {
             self.converter.skipped.push(super::SkippedServer {
                 name: self.server.name.clone(),
                 origin: self.origin.to_owned(),
                 why,
+                same_as: Some(same_as),
             });
             return Ok(None);
         }
