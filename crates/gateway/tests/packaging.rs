@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use weir_admin::ROUTES;
 use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_core::names::UpstreamId;
 use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
 use weir_schema::{CompiledSchema, SchemaVerdict, verdict};
 
@@ -117,6 +118,75 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     };
     assert!(server("/mcp").ends_with(&format!(":{clients}")));
     assert!(server("/metrics").ends_with(&format!(":{operators}")));
+}
+
+/// Returns the statuses that an operation declares.
+fn declared_statuses(operation: &Value) -> BTreeSet<u16> {
+    let responses = operation["responses"].as_object().unwrap();
+    responses.keys().map(|key| key.parse().unwrap()).collect()
+}
+
+#[test]
+fn openapi_file_has_every_refusal_of_an_endpoint() {
+    let document = yaml(&read("openapi/weir.yaml"));
+    let declared = declared_statuses(&document["paths"]["/mcp"]["post"]);
+    // POST is allowed, and replicas alone get 421.
+    let refused: BTreeSet<u16> = weir_front::refusal_table()
+        .iter()
+        .map(|row| row.status)
+        .filter(|status| ![405, 421].contains(status))
+        .collect();
+    assert!(refused.is_subset(&declared), "{refused:?} {declared:?}");
+}
+
+#[test]
+fn openapi_file_lets_operators_name_replicas_on_every_admin_path() {
+    let document = yaml(&read("openapi/weir.yaml"));
+    let named = serde_json::json!({ "$ref": "#/components/parameters/Replicas" });
+    let of_all = serde_json::json!({ "$ref": "#/components/schemas/ReplicaAnswers" });
+    for (path, method) in ROUTES {
+        if !path.starts_with("/admin/") {
+            continue;
+        }
+        let entry = &document["paths"][path];
+        let parameters = entry["parameters"].as_array().unwrap();
+        assert!(parameters.contains(&named), "{path}");
+        let operation = &entry[method];
+        // An unknown replica, one that cannot be reached, and one that is busy.
+        let expected = BTreeSet::from([404, 502, 503]);
+        assert!(expected.is_subset(&declared_statuses(operation)), "{path}");
+        let done = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        assert!(
+            done["anyOf"].as_array().unwrap().contains(&of_all),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn openapi_ids_of_upstreams_are_those_that_weir_accepts() {
+    let document = yaml(&read("openapi/weir.yaml"));
+    for path in ["/upstreams/{id}", "/admin/upstreams/{id}/disable"] {
+        let id = &document["paths"][path]["parameters"][0]["schema"];
+        let schema = serde_json::json!({ "type": "object", "properties": { "id": id } });
+        let schema = CompiledSchema::compile(schema.to_string().as_bytes()).unwrap();
+        for text in [
+            "a",
+            "files-2",
+            "Files",
+            "2files",
+            "a_b",
+            &"a".repeat(24),
+            &"a".repeat(25),
+        ] {
+            let body = serde_json::json!({ "id": text }).to_string();
+            assert_eq!(
+                matches!(verdict(&schema, body.as_bytes()), SchemaVerdict::Fits),
+                UpstreamId::new(text).is_ok(),
+                "{path}: {text}"
+            );
+        }
+    }
 }
 
 /// A client that validates its requests by the document sends every duration that weir accepts.

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_testkit::{TestFolder, mock_server::MockTool};
@@ -168,6 +168,100 @@ async fn admin_api_matches_its_openapi_document() {
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(weir.get_admin_page("/healthz").starts_with("HTTP/1.1 200"));
+}
+
+/// Adds the members of a value that a schema of the document does not declare.
+fn add_undeclared(
+    document: &Value,
+    schema: &Value,
+    value: &Value,
+    at: &str,
+    found: &mut Vec<String>,
+) {
+    let declared = declared_members(document, schema);
+    let items = schemas_of(document, schema)
+        .into_iter()
+        .find_map(|schema| schema.get("items"));
+    let members = value.as_object().filter(|_| !declared.is_empty());
+    for (name, value) in members.into_iter().flatten() {
+        let at = format!("{at}.{name}");
+        match declared.iter().find(|(declared, _)| *declared == name) {
+            Some((_, schema)) => add_undeclared(document, schema, value, &at, found),
+            None => found.push(at),
+        }
+    }
+    for value in value.as_array().into_iter().flatten() {
+        let schema = items.unwrap_or(&Value::Null);
+        add_undeclared(document, schema, value, &format!("{at}[]"), found);
+    }
+}
+
+fn declared_members<'a>(document: &'a Value, schema: &'a Value) -> Vec<(&'a String, &'a Value)> {
+    let all = schemas_of(document, schema);
+    all.into_iter()
+        .filter_map(|schema| schema["properties"].as_object())
+        .flatten()
+        .collect()
+}
+
+/// Returns a schema, those that it refers to, and those that it consists of.
+fn schemas_of<'a>(document: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
+    let referred = schema["$ref"]
+        .as_str()
+        .map(|place| document.pointer(place.trim_start_matches('#')).unwrap());
+    let parts = ["allOf", "anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|key| schema[key].as_array())
+        .flatten();
+    let further: Vec<_> = referred.into_iter().chain(parts).collect();
+    let further = further
+        .into_iter()
+        .flat_map(|schema| schemas_of(document, schema));
+    std::iter::once(schema).chain(further).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openapi_document_declares_every_member_of_the_admin_api() {
+    let document = include_str!("../../../openapi/weir.yaml");
+    let document: Value = serde_saphyr::from_str(document).unwrap();
+    let (key, digest) = new_api_key("ci");
+    let one = MockServer::modern().tools(1).start().await;
+    let mut config = config_over(&[("one", &one)]);
+    config["auth"] = json!({ "mode": "required", "api_keys": [{ "id": key_id(&key), "subject": "ci", "sha256": digest }] });
+    let weir = Weir::with_config(config);
+    let ops = OperatorClient::of(&weir);
+    wait_until_async("the list of tools", async || {
+        let one = ops.get_json("/admin/upstreams/one").await;
+        (one["catalog"]["tools"] == 1).then_some(())
+    })
+    .await;
+    let header = format!("Bearer {key}");
+    let header = ("authorization", header.as_str());
+    let newest = Revision::NEWEST_LEGACY;
+    let _session = CheckedClient::open_with_header(&weir.url("/mcp"), newest, header).await;
+    ops.change("/admin/upstreams/one/drain", json!({ "reason": "x" }))
+        .await;
+    let principal = format!("%7B%22api_key%22%3A%22{}%22%7D", key_id(&key));
+    let explained = format!("?tool=one__tool_0000&as={principal}");
+    let mut found = Vec::new();
+    for (path, query) in [
+        ("/admin/explain", explained.as_str()),
+        ("/admin/upstreams", ""),
+        ("/admin/catalog", ""),
+        ("/admin/calls", ""),
+        ("/admin/config", ""),
+        ("/admin/sessions", ""),
+        ("/admin/clients", ""),
+        ("/admin/limits", ""),
+        ("/admin/replicas", ""),
+    ] {
+        let answer = ops.get_json(&format!("{path}{query}")).await;
+        let done = &document["paths"][path]["get"]["responses"]["200"];
+        let schema = &done["content"]["application/json"]["schema"];
+        assert!(!declared_members(&document, schema).is_empty(), "{path}");
+        add_undeclared(&document, schema, &answer, path, &mut found);
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
