@@ -73,8 +73,8 @@ impl CallArguments {
     /// JSON if it parses as JSON, and text otherwise.
     ///
     /// # Errors
-    /// A message for people: a value that is not of its type, or a name that the schema does not
-    /// have.
+    /// A message for people: a value that is not of its type, a name that the schema excludes, or a
+    /// required argument that is missing.
     pub(super) fn typed(self, schema: &Value) -> Result<Box<RawValue>, String> {
         let whole = self.whole.into_iter();
         let mut arguments: BTreeMap<String, TypedArgument> = whole
@@ -110,6 +110,7 @@ impl CallArguments {
             }
             begun.push(key);
         }
+        check_required(schema, arguments.keys().map(String::as_str))?;
         object(&arguments)
     }
 
@@ -185,6 +186,40 @@ fn property<'a>(schema: &'a Value, key: &str) -> Result<&'a Value, String> {
         "the tool has no argument `{}`: {hint}",
         one_line(key)
     ))
+}
+
+/// Refuses arguments that lack a required one. The server fills in one that has a default.
+fn check_required<'a>(
+    schema: &Value,
+    given: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), String> {
+    let known = &schema["properties"];
+    let has_default = |name: &str| {
+        let property = &known[name];
+        let declared = [property, resolved(property, schema, MAX_REFERENCES)];
+        declared.iter().any(|one| one.get("default").is_some())
+    };
+    let required = schema["required"].as_array().into_iter().flatten();
+    let missing: Vec<&str> = required
+        .filter_map(Value::as_str)
+        .filter(|name| given.clone().all(|one| one != *name) && !has_default(name))
+        .collect();
+    let unknown = given.filter(|name| known.get(name).is_none());
+    let misspelt = missing
+        .iter()
+        .find_map(|name| Some((nearest(name, unknown.clone())?, name)));
+    match (misspelt, missing.is_empty()) {
+        (Some((given, name)), _) => Err(format!(
+            "the tool has no argument `{}`: did you mean `{}`?",
+            one_line(given),
+            one_line(name)
+        )),
+        (None, true) => Ok(()),
+        (None, false) => Err(format!(
+            "the tool requires {}",
+            one_line(&missing.join(", "))
+        )),
+    }
 }
 
 /// Returns one value as a type that the schema allows. JSON stays as it is written.
@@ -459,6 +494,37 @@ mod tests {
         assert_eq!(
             tree(given(&["a=1", "b="]).and_then(CallArguments::texts)),
             Ok(json!({ "a": "1", "b": "" }))
+        );
+    }
+
+    #[test]
+    fn missing_required_argument_is_named() {
+        let schema = json!({
+            "properties": {
+                "path": { "type": "string" },
+                "mode": { "$ref": "#/$defs/mode" },
+                "depth": { "type": "integer", "default": 1 },
+            },
+            "required": ["path", "mode", "depth"],
+            "$defs": { "mode": { "enum": ["r", "w"], "default": "r" } },
+        });
+        let typed = |words: &[&str]| tree(given(words).and_then(|given| given.typed(&schema)));
+        assert_eq!(
+            typed(&["pth=/x"]),
+            Err("the tool has no argument `pth`: did you mean `path`?".to_owned())
+        );
+        assert_eq!(
+            typed(&["depth=2"]),
+            Err("the tool requires path".to_owned())
+        );
+        // The schema allows other names, and the server has values for the rest.
+        assert_eq!(
+            typed(&["extra=1", "path=/x"]),
+            Ok(json!({ "extra": 1, "path": "/x" }))
+        );
+        assert_eq!(
+            typed(&["depth=2", "{\"path\":\"/x\"}"]),
+            Ok(json!({ "depth": 2, "path": "/x" }))
         );
     }
 
