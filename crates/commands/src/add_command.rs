@@ -125,7 +125,8 @@ pub fn add(options: &AddOptions) -> ExitCode {
             format_args!("{} cannot be written: {error}", file.display()),
         );
     }
-    for name in unset.into_inner() {
+    let unset: Vec<String> = unset.into_inner().into_iter().collect();
+    for name in &unset {
         weir_terminal::note(format_args!(
             "weir: environment variable {name} is not set here: set it where weir starts"
         ));
@@ -135,8 +136,13 @@ pub fn add(options: &AddOptions) -> ExitCode {
             "weir: there seems to be a credential in the file now; \"${NAME}\" would take it from the environment",
         );
     }
+    let effect = if unset.is_empty() {
+        "applies it".to_owned()
+    } else {
+        format!("refuses it without {}", unset.join(", "))
+    };
     weir_terminal::line(format_args!(
-        "{}: `{name}` was added; a weir that runs with this file applies it",
+        "{}: `{name}` was added; a weir that runs with this file {effect}",
         file.display()
     ));
     ExitCode::SUCCESS

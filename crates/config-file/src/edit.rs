@@ -121,23 +121,35 @@ fn json(node: &ConfigNode) -> Json {
     }
 }
 
-fn entry(new: &NewUpstream<'_>, indent: &str) -> String {
+/// Returns the lines of the entry, with the line ends of the text.
+fn entry(new: &NewUpstream<'_>, indent: &str, line_end: &str) -> String {
     let step = if indent.is_empty() { "  " } else { indent };
     format!(
         "{indent}{}:\n{}",
         new.key,
         (new.block)(&format!("{indent}{step}"), step)
     )
+    .replace('\n', line_end)
+}
+
+/// Returns the line end of a text: that of its first line.
+fn line_end(text: &str) -> &'static str {
+    match text.split_once('\n') {
+        Some((first, _)) if first.ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
 }
 
 /// Returns the text with a new section at its end.
 fn appended(text: &str, new: &NewUpstream<'_>) -> String {
+    let line_end = line_end(text);
     let end = if text.is_empty() || text.ends_with('\n') {
         ""
     } else {
-        "\n"
+        line_end
     };
-    format!("{text}{end}upstreams:\n{}", entry(new, "  "))
+    let entry = entry(new, "  ", line_end);
+    format!("{text}{end}upstreams:{line_end}{entry}")
 }
 
 /// Returns the text with the entry at the end of its `upstreams` section.
@@ -182,11 +194,10 @@ fn after_block(text: &str, start: usize, new: &NewUpstream<'_>) -> String {
         }
     }
     let (before, after) = text.split_at(end);
-    let line = if before.ends_with('\n') { "" } else { "\n" };
-    format!(
-        "{before}{line}{}{after}",
-        entry(new, &" ".repeat(indent.unwrap_or(2)))
-    )
+    let line_end = line_end(text);
+    let line = if before.ends_with('\n') { "" } else { line_end };
+    let entry = entry(new, &" ".repeat(indent.unwrap_or(2)), line_end);
+    format!("{before}{line}{entry}{after}")
 }
 
 /// Returns the text of a document in braces with one more entry.
@@ -221,11 +232,10 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
         } else {
             format!(" {}", rest.trim())
         };
-        return Some(format!(
-            "{}{rest}\n{}{after}",
-            text[..open].trim_end(),
-            entry(new, "  ")
-        ));
+        let line_end = line_end(text);
+        let entry = entry(new, "  ", line_end);
+        let before = text[..open].trim_end();
+        return Some(format!("{before}{rest}{line_end}{entry}{after}"));
     }
     let (before, between) = text[..braces.close].split_at(braces.last);
     let comma = if before.ends_with(['{', ',']) {
@@ -236,7 +246,7 @@ fn into_flow(text: &str, open: usize, is_block: bool, new: &NewUpstream<'_>) -> 
     // If the entries have lines of their own, the new one gets a line, too.
     let first = inside.len() - inside.trim_start().len();
     let space = match inside[..first].rfind('\n') {
-        Some(line) => format!("\n{}", &inside[line + 1..first]),
+        Some(line) => format!("{}{}", line_end(text), &inside[line + 1..first]),
         None => " ".to_owned(),
     };
     let between = if between.is_empty() { " " } else { between };
@@ -325,6 +335,31 @@ mod tests {
                 value,
             },
         )
+    }
+
+    #[test]
+    fn new_lines_have_the_line_ends_of_the_file() {
+        for (name, text) in [
+            ("a.yaml", "listen: 127.0.0.1:1\n"),
+            ("a.yaml", "listen: 127.0.0.1:1\n# end"),
+            (
+                "a.yaml",
+                "upstreams:\n  a: { url: \"http://a/\" }\nlisten: 127.0.0.1:1\n",
+            ),
+            ("a.yaml", "listen: 127.0.0.1:1\nupstreams: {} # none\n"),
+            (
+                "a.yaml",
+                "# first\nupstreams: {\n  a: { url: \"http://a/\" }\n}\n",
+            ),
+            (
+                "a.json",
+                "{\n  \"upstreams\": {\n    \"a\": { \"url\": \"http://a/\" }\n  }\n}\n",
+            ),
+        ] {
+            let with_lf = add(name, text).expect("it is added");
+            let with_crlf = add(name, &text.replace('\n', "\r\n")).expect("it is added");
+            assert_eq!(with_crlf, with_lf.replace('\n', "\r\n"), "{text}");
+        }
     }
 
     #[test]

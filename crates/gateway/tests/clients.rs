@@ -878,6 +878,7 @@ fn add_takes_variables_that_are_not_set_here() {
             "{arguments:?}: {said}"
         );
         assert!(!said.contains("$${"), "{said}");
+        assert!(said.contains("refuses it without UNSET_HERE"), "{said}");
     }
     let now = fs::read_to_string(home.0.file("work/weir.yaml")).unwrap();
     assert!(now.contains("\"Bearer ${UNSET_HERE}\""), "{now}");
