@@ -232,8 +232,8 @@ impl AuditLines {
         })
     }
 
-    /// Returns the first record. Records of a chain account for at most so many bytes of other lines
-    /// that they can be kept; behind more of them no record is looked for.
+    /// Returns the first record. The lines before it are kept, as many bytes of them as a record can
+    /// account for; behind more of them no record is looked for.
     fn find_first(&mut self) -> io::Result<Option<ChainLink>> {
         let mut bytes = 0;
         while bytes <= MOST_TORN {
