@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 
 use weir_config_file::config_files::{
     FilesFingerprint, ReadFiles, files_in, folder_of, read, read_listed,
@@ -140,28 +140,25 @@ impl<'a> ConfigLoader<'a> {
         }
     }
 
-    /// Returns the folders to watch: the main file's, the included one, and those of the policy and
-    /// secret files.
+    /// Returns the paths to watch: the main file, the included folder with its files, and the policy
+    /// and secret files.
     #[must_use]
-    pub fn folders(&self) -> Vec<PathBuf> {
-        let own = match &self.source {
-            ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => Some(folder_of(file)),
-            ConfigSource::Text { .. } => None,
-        };
-        let mut folders: Vec<PathBuf> = Vec::new();
-        let rules = self.rules.iter().map(|file| folder_of(file));
-        let secrets = self.secrets.paths().map(folder_of);
-        for folder in own
-            .into_iter()
-            .chain(self.include.clone())
-            .chain(rules)
-            .chain(secrets)
-        {
-            if !folders.contains(&folder) {
-                folders.push(folder);
-            }
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        if let ConfigSource::File(file) | ConfigSource::Proposed { file, .. } = &self.source {
+            paths.push(file.clone());
         }
-        folders
+        paths.extend(self.include.clone());
+        paths.extend(self.team_files());
+        paths.extend(self.rules.iter().cloned());
+        paths.extend(self.secrets.paths().map(FilePath::to_owned));
+        paths
+    }
+
+    /// Lists the teams' files.
+    fn team_files(&self) -> Vec<PathBuf> {
+        let listed = self.include.as_deref().map(files_in);
+        listed.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Reports if the contents of the config's files differ from those at the last load. The check
@@ -177,19 +174,19 @@ impl<'a> ConfigLoader<'a> {
         let mut fingerprint = FilesFingerprint::below(self.folder());
         // A read error is part of the fingerprint.
         let _ = self.read_main(&mut fingerprint);
-        let teams = self
-            .include
-            .as_deref()
-            .map(|include| files_in(include).unwrap_or_default())
-            .unwrap_or_default();
-        for file in &teams {
-            fingerprint.add_file(file, &read_listed(file));
+        self.read_others(&mut fingerprint);
+        fingerprint.digest()
+    }
+
+    /// Adds the files beside the main one that the last load named.
+    fn read_others(&self, fingerprint: &mut FilesFingerprint) {
+        for file in self.team_files() {
+            fingerprint.add_file(&file, &read_listed(&file));
         }
         for file in &self.rules {
             fingerprint.add_file(file, &read(file));
         }
-        self.secrets.reread().add_to(&mut fingerprint);
-        fingerprint.digest()
+        self.secrets.reread().add_to(fingerprint);
     }
 
     /// Returns the folder that relative paths in the main file start at.
@@ -252,6 +249,7 @@ impl<'a> ConfigLoader<'a> {
             .and_then(|text| parse_nonempty(&name, &text))
             .map_err(|problem| report.add(problem));
         let Ok((mut tree, format)) = main else {
+            self.read_others(fingerprint);
             report.set_file(&name, |_| 0);
             return LoadOutcome {
                 config: None,
@@ -559,7 +557,7 @@ fn problem_of(lost: &Weakening) -> ConfigProblem {
 
 /// A team's file: its text and its grants.
 struct TeamText<'a> {
-    file: &'a std::path::Path,
+    file: &'a FilePath,
     text: &'a str,
     grant: &'a TeamGrant,
 }

@@ -2,14 +2,16 @@
 //!
 //! A bad file is logged once and changes no setting; a good one is applied whole. Editors and
 //! config maps write beside the file, rename, or swap a link. Such events show in the folder, so
-//! folders are watched, not files.
+//! folders are watched, not files. Some changes cause no event, such as those in a file system of
+//! another machine, so the files are also compared at intervals.
+
+mod folder_watch;
+mod watched_folders;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use weir_admin::Strictness;
@@ -17,17 +19,23 @@ use weir_composition::{ReloadError, Weir};
 use weir_config::{Config, ConfigLoader, TeamFileVersion};
 use weir_config_file::config_report::{ConfigReport, Severity};
 
+use folder_watch::FolderWatch;
+use watched_folders::watched_folders;
+
 /// The quiet time after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// The longest delay of a reload, however busy the folder is.
 const MAX_DELAY: Duration = Duration::from_secs(2);
+/// The interval at which the files are compared. docs/lifecycle.md and a log message name the bound
+/// that follows.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The follower of the config's files.
 pub(crate) struct ConfigFollower<'a> {
     loader: ConfigLoader<'a>,
     changed: Arc<Notify>,
-    watcher: Option<RecommendedWatcher>,
-    watched: Vec<PathBuf>,
+    folders: FolderWatch,
+    next_poll: Instant,
     applied: Arc<Config>,
     last_report: ConfigReport,
     /// True if the last config read was rejected.
@@ -44,23 +52,11 @@ impl<'a> ConfigFollower<'a> {
         report: ConfigReport,
     ) -> Self {
         let changed = Arc::new(Notify::new());
-        let signal = changed.clone();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Reading the files is an event too; following that would never end.
-            if event.map_or(true, |event| !event.kind.is_access()) {
-                signal.notify_one();
-            }
-        });
-        let watcher = watcher
-            .inspect_err(
-                |error| tracing::warn!(%error, "config watch failed: send SIGHUP after a change"),
-            )
-            .ok();
         let mut follower = Self {
             loader,
+            folders: FolderWatch::new(changed.clone()),
             changed,
-            watcher,
-            watched: Vec::new(),
+            next_poll: Instant::now() + POLL_INTERVAL,
             applied,
             last_report: report,
             refused: false,
@@ -72,8 +68,22 @@ impl<'a> ConfigFollower<'a> {
 
     /// Returns after files changed and a quiet time. Dropping the future loses a noticed change:
     /// then read the files, or stop.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            tokio::select! {
+                () = self.changed.notified() => break,
+                () = sleep_until(self.next_poll) => {
+                    self.next_poll = Instant::now() + POLL_INTERVAL;
+                    self.watch();
+                    if self.loader.is_stale() {
+                        // The watch did not notice the change, so it may have ended.
+                        self.folders.end();
+                        self.watch();
+                        break;
+                    }
+                }
+            }
+        }
         let latest = Instant::now() + MAX_DELAY;
         loop {
             let quiet = (Instant::now() + DEBOUNCE).min(latest);
@@ -86,6 +96,8 @@ impl<'a> ConfigFollower<'a> {
 
     /// Reloads the files if their contents have changed or had errors.
     pub(crate) fn reload_if_changed(&mut self, weir: &Weir) {
+        // A folder may have been replaced by one with the same files.
+        self.watch();
         // A certificate that was missing is not among the watched contents.
         if self.last_report.has_errors() || self.loader.is_stale() {
             self.read(weir, None);
@@ -189,28 +201,7 @@ impl<'a> ConfigFollower<'a> {
     }
 
     fn watch(&mut self) {
-        let Some(watcher) = &mut self.watcher else {
-            return;
-        };
-        let wanted = self.loader.folders();
-        for folder in &self.watched {
-            if !wanted.contains(folder) {
-                // The folder may be gone already, and then its watch has ended.
-                let _ = watcher.unwatch(folder);
-            }
-        }
-        self.watched.retain(|folder| wanted.contains(folder));
-        for folder in wanted {
-            if self.watched.contains(&folder) {
-                continue;
-            }
-            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => self.watched.push(folder),
-                Err(error) => {
-                    tracing::warn!(%error, folder = %folder.display(), "config folder watch failed")
-                }
-            }
-        }
+        self.folders.follow(watched_folders(&self.loader.paths()));
     }
 }
 

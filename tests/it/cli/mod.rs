@@ -2,6 +2,7 @@
 //! it.
 
 mod command_waits;
+mod config_watch;
 mod doctor;
 mod error_advice;
 mod list_commands;

@@ -33,10 +33,8 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     folder.write("teams/notes.txt", "not a config");
     let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
     assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
-    assert_eq!(
-        loader.folders(),
-        [folder.path().to_owned(), folder.file("teams")]
-    );
+    let named = ["weir.yaml", "teams", "teams/a.yaml", "teams/b.yaml"];
+    assert_eq!(loader.paths(), named.map(|name| folder.file(name)));
 
     // a breaks, b changes: a stays as it was, b is new, and the report names file and line.
     folder.write("teams/a.yaml", "upstreams:\n  a2: { url: 5 }\n");
@@ -237,8 +235,8 @@ fn repaired_team_policy_file_makes_config_stale() {
             "a policy that cannot be read is none to go on with"
         );
         assert!(
-            loader.folders().contains(&folder.file("rules")),
-            "its folder is watched"
+            loader.paths().contains(&folder.file("rules/a.cedar")),
+            "it is watched"
         );
         assert!(!loader.is_stale());
         folder.write("rules/a.cedar", good);
@@ -261,10 +259,8 @@ fn changed_secret_file_makes_config_stale() {
     let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
     let first = loader.load().config.unwrap();
     assert!(!loader.is_stale());
-    assert_eq!(
-        loader.folders(),
-        [folder.path().to_owned(), folder.file("secrets")]
-    );
+    let named = ["weir.yaml", "secrets/token"];
+    assert_eq!(loader.paths(), named.map(|name| folder.file(name)));
     folder.write("secrets/other", "x");
     assert!(!loader.is_stale());
     folder.write("secrets/token", "canary-two\n");

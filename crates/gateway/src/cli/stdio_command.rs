@@ -273,7 +273,7 @@ async fn serve(
     let mut serving = std::pin::pin!(server.serve());
     loop {
         let changed = async {
-            match &*follower {
+            match &mut *follower {
                 Some(follower) => follower.changed().await,
                 None => std::future::pending().await,
             }
