@@ -232,8 +232,8 @@ fn check_policy_files(
     }
 }
 
-/// Checks a file that weir would read for the team: a plain file, under a granted name, that does
-/// not link out of its folder.
+/// Checks a file that weir would read for the team: a plain file, under a granted name, that no link
+/// leads out of the granted folder.
 fn check_file(
     grant: &TeamGrant,
     name: &str,
@@ -246,18 +246,33 @@ fn check_file(
         return;
     }
     let file = folder.join(name);
-    let within = |file: &FilePath| {
-        Some(
-            std::fs::canonicalize(file)
-                .ok()?
-                .starts_with(file.parent()?.canonicalize().ok()?),
-        )
-    };
     // A missing file is reported when it is read.
-    if file.exists() && (within(&file) != Some(true) || !file.is_file()) {
+    let stays = || {
+        grant
+            .files
+            .iter()
+            .any(|right| stays_within(right, name, folder) == Some(true))
+    };
+    if file.exists() && !(file.is_file() && stays()) {
         report.add(
             ConfigProblem::error(path, "is not a regular file in its folder")
                 .hint("put the file itself into that folder"),
         );
     }
+}
+
+/// Reports if a right covers a file at its path without links, too. The file itself may be a link
+/// within its folder, as those of config maps are, and the folder before the pattern's first
+/// wildcard may be one: the team cannot replace that.
+fn stays_within(right: &NamePattern, name: &str, folder: &FilePath) -> Option<bool> {
+    let pattern = right.as_str();
+    let literal = &pattern[..pattern.find(['*', '?']).unwrap_or(pattern.len())];
+    let granted = &literal[..literal.rfind('/').map_or(0, |slash| slash + 1)];
+    let file = folder.join(name);
+    let own = file.parent()?.canonicalize().ok()?;
+    let below = own.strip_prefix(folder.join(granted).canonicalize().ok()?);
+    let real = FilePath::new(granted)
+        .join(below.ok()?)
+        .join(file.file_name()?);
+    Some(right.fits(real.to_str()?) && file.canonicalize().ok()?.starts_with(own))
 }

@@ -329,6 +329,70 @@ fn a_variable_that_is_not_granted_looks_the_same_whether_it_is_set_or_not() {
     assert_eq!(strip(report("WEIR_KEY")), strip(report("NOT_SET")));
 }
 
+/// A team that may write into its folder can put links there.
+#[test]
+fn a_linked_folder_does_not_lead_a_teams_files_out() {
+    use std::os::unix::fs::symlink;
+    let folder = TestFolder::new("rights-linked");
+    let rules = "permit(principal, action, resource);";
+    for file in [
+        "real/team/own.cedar",
+        "real/team/sub/own.cedar",
+        "real/red-other/own.cedar",
+    ] {
+        folder.write(file, rules);
+    }
+    folder.write("outside/secret.cedar", "canary-file");
+    // The operator's own link, and a release as those of config maps.
+    symlink("real", folder.file("teams")).unwrap();
+    symlink("sub", folder.file("real/team/within")).unwrap();
+    symlink("sub/own.cedar", folder.file("real/team/file.cedar")).unwrap();
+    symlink(folder.file("outside"), folder.file("real/team/out")).unwrap();
+    symlink("../../outside", folder.file("real/red-other/out")).unwrap();
+    let report = |right: &str, key: &str| {
+        let right = format!("red: {{ {PLAIN}, files: [\"{right}\"] }}");
+        let main = folder.write(
+            "weir.yaml",
+            &main_file(&right).replace("include: teams", "include: files"),
+        );
+        folder.write("files/red.yaml", key);
+        ConfigLoader::new(ConfigSource::File(main), &environment)
+            .load()
+            .report
+            .to_string()
+    };
+    let policy = |file: &str| endpoint(&format!(", policy: {{ files: [{file}] }}"));
+    for (right, file) in [
+        ("teams/team/*", "teams/team/own.cedar"),
+        ("teams/team/*", "teams/team/within/own.cedar"),
+        ("teams/team/*", "teams/team/file.cedar"),
+        ("teams/team/file.cedar", "teams/team/file.cedar"),
+        ("teams/red-*", "teams/red-other/own.cedar"),
+    ] {
+        let report = report(right, &policy(file));
+        assert!(!report.contains("error"), "{file}: {report}");
+    }
+    let key = |key: &str| {
+        format!("upstreams: {{ red: {{ url: \"https://red.example/mcp\", {key} }} }}\n")
+    };
+    let out = "teams/team/out/secret.cedar";
+    for (right, text) in [
+        ("teams/team/*", policy(out)),
+        ("teams/team/*", key(&format!("ca_file: {out}"))),
+        (
+            "teams/team/*",
+            key(&format!("secrets: {{ patterns: {out} }}")),
+        ),
+        ("teams/red-*", policy("teams/red-other/out/secret.cedar")),
+    ] {
+        let report = report(right, &text);
+        assert!(
+            report.contains("is not a regular file in its folder") && !report.contains("canary"),
+            "{text}: {report}"
+        );
+    }
+}
+
 #[test]
 fn a_teams_files_stay_in_their_folder() {
     let granted = format!("red: {{ {PLAIN}, files: [\"*\"] }}");
