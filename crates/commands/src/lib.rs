@@ -2,6 +2,7 @@
 //! config files, and queries to a running weir. The table of commands is the binary's.
 
 pub mod add_command;
+mod admin_address;
 mod admin_client;
 pub mod admin_command;
 pub mod apikey_command;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use weir_config::DEFAULT_ADMIN_LISTEN as DEFAULT_OPERATORS;
-use weir_config::find_admin_address;
 use weir_config_file::http_url::{HttpUrlError, http_url};
 use weir_system::on_this_machine;
 use weir_text::url_without_credentials;
+
+use crate::admin_address::find_admin_address;
 
 /// The hint for an operator if no weir answers.
 pub(super) const ADMIN_URL_HINT: &str =

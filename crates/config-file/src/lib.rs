@@ -22,6 +22,7 @@ pub mod local_host;
 pub mod placeholder;
 pub mod raw;
 pub mod schema;
+pub mod team_trees;
 mod toml;
 pub mod upstream_slug;
 

@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// The path of the operators' listener for liveness probes, of orchestrators and `weir health`.
+pub const LIVENESS_PATH: &str = "/healthz";
+/// The path of the operators' listener for readiness probes.
+pub const READINESS_PATH: &str = "/readyz";
+
 /// The operators' listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPlan {

@@ -262,15 +262,13 @@ pub(crate) fn check_team_file(
     part
 }
 
-/// Checks that need all files.
-pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
-    rates_check::check_targets_exist(config, report);
-    names_check::check(config, report);
-    default_endpoints::check_sse_paths(config, report);
-    if config.upstreams.is_empty()
-        && !report.has_error_under(&ConfigPath::at("upstreams"))
-        && !report.has_error_under(&ConfigPath::at("mcpServers"))
-    {
+/// Checks that need all files, of a config without errors.
+pub(crate) fn check_whole(config: &Config) -> ConfigReport {
+    let mut report = ConfigReport::default();
+    rates_check::check_targets_exist(config, &mut report);
+    names_check::check(config, &mut report);
+    default_endpoints::check_sse_paths(config, &mut report);
+    if config.upstreams.is_empty() {
         let problem = ConfigProblem::warning(
             ConfigPath::at("upstreams"),
             "no upstreams are configured: every list will be empty",
@@ -298,6 +296,7 @@ pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
             );
         }
     }
+    report
 }
 
 fn catalog(raw: &RawConfig, report: &mut ConfigReport) -> CatalogPlan {

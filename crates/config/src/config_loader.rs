@@ -21,6 +21,7 @@ use weir_config_file::foreign::inputs::{InputSource, InputSources};
 use weir_config_file::foreign::server_origin::ServerOrigin;
 use weir_config_file::raw;
 use weir_config_file::raw::RawTeamFile;
+use weir_config_file::team_trees::TeamTrees;
 
 use crate::check;
 use crate::checked_config::{Config, SourceDigest};
@@ -296,7 +297,8 @@ impl<'a> ConfigLoader<'a> {
         let config = check::complete(main);
         let broken = broken || report.has_errors();
         if !broken {
-            check::check_whole(&config, &mut report);
+            let whole = check::check_whole(&config);
+            report.append(teams.trees.place(&tree, &whole, &mut teams.report));
         }
         report.set_lines(|path| tree.line_of(path));
         report.apply_aliases(&aliases);
@@ -443,6 +445,9 @@ impl<'a> ConfigLoader<'a> {
             main.config.endpoints.extend(part.endpoints);
             main.endpoint_rules.extend(part.endpoint_rules);
             main.config.waivers.extend(part.waivers);
+            if let Some(tree) = part.tree {
+                teams.trees.add(file.display().to_string(), tree);
+            }
             for (file, text) in named.into_iter().chain(part.files) {
                 // The text that an earlier team read is the one to compare with: if the file has
                 // changed since, the config is stale.
@@ -525,9 +530,10 @@ impl<'a> ConfigLoader<'a> {
         };
         fill_in_granted(&mut tree, &granted, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
-        let part = check::check_team_file(raw, grant, &main.defaults, earlier, report);
+        let mut part = check::check_team_file(raw, grant, &main.defaults, earlier, report);
         // Lines are known here. The caller adds the file's name.
         report.set_lines(|path| tree.line_of(path));
+        part.tree = Some(tree);
         if report.has_errors() {
             Err(part.files)
         } else {
@@ -547,6 +553,7 @@ enum WeakerFiles {
 #[derive(Default)]
 struct TeamsLoad {
     report: ConfigReport,
+    trees: TeamTrees,
     /// The protections that files lost that are held back.
     held_back: Vec<Weakening>,
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_config_file::config_files::ReadFiles;
+use weir_config_file::config_tree::ConfigNode;
 use weir_core::Endpoint;
 use weir_core::secrets::SecretPatterns;
 use weir_policy::rules::EndpointRules;
@@ -21,6 +22,8 @@ pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<SecretPatterns>>>;
 pub(crate) struct ConfigPart {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
+    /// The file as a tree. Absent for the main file.
+    pub(crate) tree: Option<ConfigNode>,
     /// The policies of single endpoints.
     pub(crate) endpoint_rules: Vec<EndpointRules>,
     /// The policy and pattern files.

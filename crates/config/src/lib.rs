@@ -2,7 +2,6 @@
 //! crate, with all problems at once, each with its path, line and hint. It loads the main file and
 //! the teams' files, and compares two configs for lost protections.
 
-mod admin_address;
 mod admin_plan;
 mod check;
 mod checked_config;
@@ -17,8 +16,7 @@ mod unserved_paths;
 mod waivers;
 mod weakenings;
 
-pub use admin_address::{LIVENESS_PATH, READINESS_PATH, find_admin_address};
-pub use admin_plan::AdminPlan;
+pub use admin_plan::{AdminPlan, LIVENESS_PATH, READINESS_PATH};
 pub use check::{DEFAULT_ADMIN_LISTEN, OWN_ADDRESS};
 pub use checked_config::{Config, IncludeErrors, SealingKey, StorePlan, UpstreamPlan};
 pub use config_loader::{ConfigLoader, ConfigSource, LoadOutcome};

@@ -397,3 +397,52 @@ proptest::proptest! {
         }
     }
 }
+
+/// Warnings of checks over all files named the main file, at its first line.
+#[test]
+fn warnings_about_all_files_name_the_file_and_its_own_key() {
+    let folder = TestFolder::new("origins");
+    let main = folder.write(
+        "weir.yaml",
+        "include: teams
+teams: { red: { hosts: [red], paths: [\"/mcp/red/*\"], files: [\"rules/*\"] } }
+upstreams:
+  own: { url: \"http://own/\" }
+mcpServers:
+  My Files: { url: \"http://files/\" }
+endpoints: { /mcp: { upstreams: [own] } }
+",
+    );
+    folder.write(
+        "rules/red.cedar",
+        "permit(principal, action, resource == Tool::\"gone/a\");",
+    );
+    folder.write(
+        "teams/red.yaml",
+        "upstreams:
+  red: { url: \"http://red/\" }
+mcpServers:
+  Red Unused: { url: \"http://red/\" }
+endpoints:
+  /mcp/red/a:
+    upstreams: [red]
+    policy: { files: [rules/red.cedar] }
+    tools:
+      include: [absent/*]
+  /mcp/red/a/sse:
+    upstreams: [red]
+",
+    );
+    let outcome = ConfigLoader::new(ConfigSource::File(main), &environment).load();
+    let report = outcome.report.to_string();
+    for expected in [
+        "weir.yaml:6: warning: mcpServers.\"My Files\": no endpoint shows this upstream",
+        "teams/red.yaml:4: warning: mcpServers.\"Red Unused\": no endpoint shows this upstream",
+        "teams/red.yaml:8: warning: endpoints./mcp/red/a.policy: the rule",
+        "teams/red.yaml:10: warning: endpoints./mcp/red/a.tools.include.0: has no effect",
+        "teams/red.yaml:11: warning: endpoints./mcp/red/a/sse: takes",
+    ] {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
+    assert!(!report.contains("upstreams.red-unused"), "{report}");
+}

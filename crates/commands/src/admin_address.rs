@@ -4,18 +4,12 @@
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
 
+use weir_config::DEFAULT_ADMIN_LISTEN as ADMIN;
 use weir_config_file::config_files::read;
 use weir_config_file::config_report::{ConfigPath, ConfigReport};
 use weir_config_file::config_tree::NodeValue;
 use weir_config_file::document::parse_nonempty;
 use weir_config_file::env::{Environment, ReferenceValues, fill_in};
-
-use crate::check::DEFAULT_ADMIN_LISTEN as ADMIN;
-
-/// The path of the operators' listener for liveness probes, of orchestrators and `weir health`.
-pub const LIVENESS_PATH: &str = "/healthz";
-/// The path of the operators' listener for readiness probes.
-pub const READINESS_PATH: &str = "/readyz";
 
 /// Returns the address of `admin.listen` in this file, or its default if the file does not have
 /// the key; `None` if it is `off`.
@@ -23,7 +17,7 @@ pub const READINESS_PATH: &str = "/readyz";
 /// # Errors
 /// The file cannot be read, is not YAML, or has an `admin.listen` that is no address, such as one
 /// with a variable that is not set. The default would then be the address of another weir.
-pub fn find_admin_address(
+pub(crate) fn find_admin_address(
     file: &FilePath,
     environment: Environment<'_>,
 ) -> Result<Option<SocketAddr>, String> {
