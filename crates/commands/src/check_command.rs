@@ -64,9 +64,17 @@ pub async fn check(options: CheckOptions) -> ExitCode {
         has_warnings = has_warning(report);
         weir_terminal::line(report);
     });
-    let (Some(config), Some(old)) = (loaded, old.map_or(Some(None), |old| old.map(Some))) else {
+    let (Some(loaded), Some(old)) = (loaded, old.map_or(Some(None), |old| old.map(Some))) else {
         return ExitCode::from(EXIT_BAD_CONFIG);
     };
+    let config = loaded.config;
+    if loaded.has_errors {
+        // A start leaves out the teams' files with errors, and serves the others.
+        if connect {
+            connect_all(&config).await;
+        }
+        return ExitCode::from(EXIT_BAD_CONFIG);
+    }
     if old.is_some_and(|old| shows_weakenings(&file, &old, &config)) {
         return ExitCode::from(EXIT_NO);
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_config::{Config, ConfigLoader, ConfigSource, IncludeErrors};
 use weir_config_file::config_report::ConfigReport;
 use weir_config_file::foreign::inputs::InputSource;
 
@@ -27,17 +27,27 @@ impl ConfigFileOptions {
     }
 }
 
-/// Loads the config of a file without errors. Prints all problems.
-pub fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
-    load_with_report(file, inputs, |report| weir_terminal::line(report))
+/// A config that a weir would serve.
+pub(super) struct UsableConfig {
+    /// The config, without the teams' files that are left out.
+    pub(super) config: Config,
+    /// True if a team's file has errors, and the others are served.
+    pub(super) has_errors: bool,
 }
 
-/// Loads the config like [`load`], and passes the problems to `say`.
+/// Loads the config of a file without errors. Prints all problems.
+pub fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
+    let loaded = load_with_report(file, inputs, |report| weir_terminal::line(report))?;
+    (!loaded.has_errors).then_some(loaded.config)
+}
+
+/// Loads a config as a start does, which leaves out a team's file with errors. Passes the problems
+/// to `say`.
 pub(super) fn load_with_report(
     file: &Path,
     inputs: InputSource<'_>,
     say: impl FnOnce(&ConfigReport),
-) -> Option<Config> {
+) -> Option<UsableConfig> {
     let environment = |name: &str| std::env::var(name).ok();
     let outcome = ConfigLoader::new(ConfigSource::File(file.to_owned()), &environment)
         .with_inputs(inputs)
@@ -45,5 +55,8 @@ pub(super) fn load_with_report(
     if !outcome.report.problems().is_empty() {
         say(&outcome.report);
     }
-    outcome.config.filter(|_| !outcome.report.has_errors())
+    let has_errors = outcome.report.has_errors();
+    let config = outcome.config?;
+    let is_refused = has_errors && config.include_errors == IncludeErrors::RefuseStart;
+    (!is_refused).then_some(UsableConfig { config, has_errors })
 }

@@ -32,10 +32,10 @@ pub async fn doctor(options: DoctorOptions) -> ExitCode {
         }
     };
     let inputs = InputSource::Prompt(&crate::input_prompt::prompt_input);
-    let Some(config) = load_with_report(&options.config.path(), inputs, say) else {
+    let Some(loaded) = load_with_report(&options.config.path(), inputs, say) else {
         return ExitCode::from(EXIT_BAD_CONFIG);
     };
-    let findings = examine(&config).await;
+    let findings = examine(&loaded.config).await;
     if options.json {
         weir_terminal::line(weir_text::json(
             &serde_json::to_value(&findings).unwrap_or_default(),
@@ -43,7 +43,9 @@ pub async fn doctor(options: DoctorOptions) -> ExitCode {
     } else {
         show(&findings);
     }
-    if findings.is_good() {
+    if loaded.has_errors {
+        ExitCode::from(EXIT_BAD_CONFIG)
+    } else if findings.is_good() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXIT_NO)

@@ -65,6 +65,26 @@ impl<'a> CallWalk<'a> {
         }
     }
 
+    /// Explains why no endpoint has the path.
+    fn explain_absent_endpoint(&mut self) {
+        let path = self.question.endpoint.as_str();
+        let mut team_files = self.config.team_files.iter();
+        let left_out =
+            team_files.find(|file| file.unserved.iter().any(|unserved| unserved.fits(path)));
+        let endpoints = self.config.endpoints.iter();
+        let why = match left_out {
+            Some(file) => format!(
+                "the file {} of `include` has errors and is left out: its paths answer 503",
+                file.name
+            ),
+            None => format!(
+                "no endpoint has this path; known endpoints: {}",
+                join_with_commas(endpoints.map(|endpoint| endpoint.id.as_str()))
+            ),
+        };
+        self.add_step("endpoint", StepEffect::Hides, why);
+    }
+
     async fn run_steps(&mut self) {
         let config = self.config;
         let Some(endpoint) = config
@@ -72,19 +92,7 @@ impl<'a> CallWalk<'a> {
             .iter()
             .find(|endpoint| endpoint.id == self.question.endpoint)
         else {
-            let there: Vec<&str> = config
-                .endpoints
-                .iter()
-                .map(|endpoint| endpoint.id.as_str())
-                .collect();
-            return self.add_step(
-                "endpoint",
-                StepEffect::Hides,
-                format!(
-                    "no endpoint has this path; known endpoints: {}",
-                    join_with_commas(there)
-                ),
-            );
+            return self.explain_absent_endpoint();
         };
         let Some(principal) = self.explain_sender(endpoint).await else {
             return;

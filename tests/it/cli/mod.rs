@@ -1,6 +1,7 @@
 //! The commands of weir as a person and a script use them, against weir and against servers without
 //! it.
 
+mod broken_team_file;
 mod command_waits;
 mod config_watch;
 mod doctor;
