@@ -170,6 +170,74 @@ impl ConfigNode {
         false
     }
 
+    /// Leaves out a value in a list: an item becomes unset, so that the others keep their positions,
+    /// and an entry of a map is removed. Returns false, without a change, for a path that leads
+    /// through no list.
+    pub(crate) fn leave_out_of_list(&mut self, path: &ConfigPath) -> bool {
+        let mut node = self;
+        let mut is_in_list = false;
+        let last = path.depth().saturating_sub(1);
+        for (n, segment) in path.segments().enumerate() {
+            match &mut node.value {
+                NodeValue::Map(entries) => {
+                    let Some(at) = entries.iter().position(|(key, _)| key == segment) else {
+                        return false;
+                    };
+                    if n == last && is_in_list {
+                        entries.remove(at);
+                        return true;
+                    }
+                    node = &mut entries[at].1;
+                }
+                NodeValue::List(items) => {
+                    let index = segment.parse::<usize>().ok();
+                    let Some(item) = index.and_then(|index| items.get_mut(index)) else {
+                        return false;
+                    };
+                    is_in_list = true;
+                    node = item;
+                    if n == last {
+                        let is_set = !matches!(node.value, NodeValue::Unset);
+                        node.value = NodeValue::Unset;
+                        return is_set;
+                    }
+                }
+                NodeValue::Null
+                | NodeValue::Unset
+                | NodeValue::Bool(_)
+                | NodeValue::Integer(_)
+                | NodeValue::Float(_)
+                | NodeValue::Text(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Collects the paths of the unset items of all lists.
+    pub(crate) fn unset_items(&self, path: &ConfigPath, found: &mut Vec<ConfigPath>) {
+        match &self.value {
+            NodeValue::Map(entries) => {
+                for (key, entry) in entries {
+                    entry.unset_items(&path.key(key), found);
+                }
+            }
+            NodeValue::List(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    if matches!(item.value, NodeValue::Unset) {
+                        found.push(path.key(n));
+                    }
+                    item.unset_items(&path.key(n), found);
+                }
+            }
+            NodeValue::Null
+            | NodeValue::Unset
+            | NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::Text(_) => {}
+        }
+    }
+
     /// Returns the kind of value, in words for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {

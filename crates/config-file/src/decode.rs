@@ -16,11 +16,24 @@ use weir_text::suggestion::nearest;
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
 
-/// Decodes the tree. A value that does not fit is reported and left out.
+/// The most values of lists that one decoding reports. Each starts it again.
+const MAX_IN_LISTS: usize = 100;
+
+/// Decodes the tree. A value that does not fit is reported and left out; a list with such a value is
+/// left out whole, once all of its values are checked.
 pub fn decode<T: DeserializeOwned + Default>(mut root: ConfigNode, report: &mut ConfigReport) -> T {
+    // Values in lists that are left out.
+    let mut incomplete = Vec::new();
+    root.unset_items(&ConfigPath::root(), &mut incomplete);
+    let mut reported: Vec<ConfigPath> = Vec::new();
     loop {
         match T::deserialize(&root) {
-            Ok(raw) => return raw,
+            Ok(raw) if incomplete.is_empty() => return raw,
+            Ok(_) => {
+                for path in incomplete.drain(..) {
+                    root.remove(&path);
+                }
+            }
             Err(mistake) => {
                 let DecodeError {
                     path,
@@ -28,16 +41,23 @@ pub fn decode<T: DeserializeOwned + Default>(mut root: ConfigNode, report: &mut 
                     hint,
                 } = mistake;
                 let path = path_of(path);
+                // What is left out may be missed above it.
                 let is_reported = root
                     .find(&path)
-                    .is_some_and(|node| matches!(node.value, NodeValue::Unset));
+                    .is_some_and(|node| matches!(node.value, NodeValue::Unset))
+                    || reported.iter().any(|other| other.starts_with(&path));
                 if !is_reported {
                     let mut problem = ConfigProblem::error(path.clone(), message);
-                    problem.hint = listen_hint(&root, &path).or(hint);
+                    problem.hint = listen_hint(&root, &path)
+                        .or(hint)
+                        .filter(|_| !path.is_root());
                     report.add(problem);
                 }
                 // The tree shrinks in every iteration, so the loop ends.
-                if !root.remove(&path) {
+                if reported.len() < MAX_IN_LISTS && root.leave_out_of_list(&path) {
+                    incomplete.push(path.clone());
+                    reported.push(path);
+                } else if !root.remove(&path) {
                     return T::default();
                 }
             }
@@ -344,11 +364,13 @@ impl<'de> SeqAccess<'de> for NodeListAccess<'_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, DecodeError> {
-        let Some(item) = self.items.get(self.next) else {
+        // The mistakes of unset items are reported already.
+        let rest = self.items.iter().enumerate().skip(self.next);
+        let mut set = rest.filter(|(_, item)| !matches!(item.value, NodeValue::Unset));
+        let Some((place, item)) = set.next() else {
             return Ok(None);
         };
-        let place = self.next;
-        self.next += 1;
+        self.next = place + 1;
         seed.deserialize(item)
             .map(Some)
             .map_err(|mistake| mistake.prepend(place))

@@ -528,3 +528,40 @@ fn rate_of_an_entry_with_a_burst_alone_comes_from_the_principal() {
     assert_eq!((rate.count.get(), rate.burst.get()), (20, 5));
     assert!((config.telemetry.sampling.ratio - 0.5).abs() < f64::EPSILON);
 }
+
+/// Each value of a list is checked, and a reference without a value hides no other mistake.
+#[test]
+fn every_mistake_in_a_list_is_reported() {
+    let said = load(
+        "upstreams:
+  a:
+    command: x
+    args:
+      - 1
+      - two
+      - 3
+      - \"${NOT_SET}\"
+      - 5
+auth:
+  mode: oauth
+  issuers:
+    - { issuer: 1, jwks_url: x }
+    - { issuer: https://id.example.com, audience: [1, 2] }
+",
+    )
+    .report
+    .to_string();
+    for place in [
+        ":5: error: upstreams.a.args.0:",
+        ":7: error: upstreams.a.args.2:",
+        ":8: error: upstreams.a.args.3:",
+        ":9: error: upstreams.a.args.4:",
+        ":13: error: auth.issuers.0.issuer:",
+        ":13: error: auth.issuers.0.jwks_url:",
+        ":14: error: auth.issuers.1.audience.0:",
+        ":14: error: auth.issuers.1.audience.1:",
+    ] {
+        assert_eq!(said.matches(place).count(), 1, "{place}: {said}");
+    }
+    assert_eq!(said.matches(" error: ").count(), 8, "{said}");
+}

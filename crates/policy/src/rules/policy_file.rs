@@ -62,15 +62,10 @@ impl PolicyFile {
         text: &PolicySource<'_>,
         texts: &[RuleText],
     ) -> Result<(Self, Vec<PolicyDiagnostic>), Vec<PolicyDiagnostic>> {
-        let policies: PolicySet =
-            text.text
-                .parse()
-                .map_err(|errors: cedar_policy::ParseErrors| {
-                    errors
-                        .iter()
-                        .map(|error| text.complaint(error))
-                        .collect::<Vec<_>>()
-                })?;
+        let policies = text.parse().map_err(|first| {
+            let all = text.syntax_errors(texts);
+            if all.is_empty() { first } else { all }
+        })?;
         // A text that lost its rules must not count as one without a policy.
         if policies.num_of_policies() == 0 && policies.num_of_templates() == 0 {
             let hint = "to allow nothing, write: forbid(principal, action, resource);";

@@ -1,5 +1,6 @@
 //! The text of a policy file, and complaints about it with the line, the message and a remedy.
 
+use cedar_policy::{ParseErrors, PolicySet};
 use miette::Diagnostic;
 
 use crate::rules::cedar_schema::is_annotation;
@@ -42,6 +43,25 @@ impl<'t> PolicySource<'t> {
             first,
             ends,
         }
+    }
+
+    pub(super) fn parse(&self) -> Result<PolicySet, Vec<PolicyDiagnostic>> {
+        self.text.parse().map_err(|errors: ParseErrors| {
+            errors.iter().map(|error| self.complaint(error)).collect()
+        })
+    }
+
+    /// Returns the syntax errors of all rules. Cedar's parser stops at the first rule with one.
+    pub(super) fn syntax_errors(&self, rules: &[RuleText]) -> Vec<PolicyDiagnostic> {
+        let ends = rules.iter().skip(1).map(|next| next.start);
+        let mut all = Vec::new();
+        for (rule, end) in rules.iter().zip(ends.chain([self.text.len()])) {
+            let lines = self.ends.partition_point(|end| *end < rule.start);
+            let first = self.first + u32::try_from(lines).unwrap_or(u32::MAX - self.first);
+            let own = Self::new(self.name, &self.text[rule.start..end], first);
+            all.extend(own.parse().err().into_iter().flatten());
+        }
+        all
     }
 
     /// A complaint about the text as a whole.

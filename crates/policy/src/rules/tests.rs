@@ -742,3 +742,17 @@ fn deepest_rules_are_read_and_evaluated_on_the_stack_of_a_worker() {
     let worker = std::thread::Builder::new().stack_size(2 << 20);
     worker.spawn(work).unwrap().join().unwrap();
 }
+
+/// Cedar's parser stops at the first rule with an error.
+#[test]
+fn every_rule_with_a_syntax_error_is_reported() {
+    let text = "permit(principal, action, resource) when { 1 + };
+
+permit(principal, action, resource);
+forbid(principal action, resource);
+permit(principal, action, resource) unless };
+";
+    let wrong = PolicyFile::read("test", text, 10).unwrap_err();
+    let lines: Vec<_> = wrong.iter().filter_map(|one| one.line).collect();
+    assert_eq!(lines, [10, 13, 14], "{wrong:?}");
+}
