@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_audit::AuditError;
+use weir_audit::{AuditError, AuditPlan};
 use weir_config::{Config, weakenings};
-use weir_config_file::config_report::{ConfigReport, Severity};
+use weir_config_file::config_files::read;
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
+use weir_config_file::document::parse_nonempty;
 use weir_config_file::foreign::inputs::InputSource;
 use weir_text::count;
 
@@ -113,25 +115,52 @@ fn has_warning(report: &ConfigReport) -> bool {
     problems.any(|problem| problem.severity == Severity::Warning)
 }
 
-/// Prints why a start could not continue the records in the audit files that are there. A file that
-/// this user may not open is a warning: weir may run as another user.
+/// Prints why a start could not continue the records in the audit files that are there, or create
+/// the file. A file that this user may not write is a warning: weir may run as another user.
 fn check_audit_files(file: &Path, config: &Config) -> CheckResult {
-    let error = match config.audit.as_ref().map(weir_audit::check_files) {
-        None | Some(Ok(())) => return CheckResult::Good,
-        Some(Err(error)) => error,
+    let Some(plan) = &config.audit else {
+        return CheckResult::Good;
+    };
+    let error = match weir_audit::check_files(plan).and_then(|()| check_audit_folder(plan)) {
+        Ok(()) => return CheckResult::Good,
+        Err(error) => error,
     };
     let is_denied = matches!(
         &error,
         AuditError::File { why, .. } if why.kind() == io::ErrorKind::PermissionDenied
     );
-    let (grade, result) = if is_denied {
-        ("warning", CheckResult::Warned)
+    let (severity, result) = if is_denied {
+        (Severity::Warning, CheckResult::Warned)
     } else {
-        ("error", CheckResult::Failed)
+        (Severity::Error, CheckResult::Failed)
     };
-    let file = file.display();
-    weir_terminal::line(format_args!("{file}: {grade}: audit.file.path: {error}"));
+    let path = ConfigPath::at("audit.file.path");
+    weir_terminal::line(ConfigProblem {
+        severity,
+        file: file.display().to_string(),
+        line: line_of(file, &path),
+        ..ConfigProblem::error(path, error.to_string())
+    });
     result
+}
+
+/// Checks that this user may create the audit file, if it does not exist.
+fn check_audit_folder(plan: &AuditPlan) -> Result<(), AuditError> {
+    let absent = plan.file.as_ref().filter(|file| !file.path.exists());
+    let Some((file, folder)) = absent.and_then(|file| Some((file, file.path.parent()?))) else {
+        return Ok(());
+    };
+    nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).map_err(|why| AuditError::File {
+        path: file.path.clone(),
+        why: why.into(),
+    })
+}
+
+/// Returns the line of a value in a config file.
+fn line_of(file: &Path, path: &ConfigPath) -> Option<u32> {
+    let text = read(file).ok()?;
+    let (tree, _) = parse_nonempty(&file.display().to_string(), &text).ok()?;
+    Some(tree.line_of(path))
 }
 
 /// Prints the protections that the new config gives up. Returns true if there are any.

@@ -121,10 +121,26 @@ pub fn read(file: &FilePath) -> Result<String, ConfigProblem> {
         .map_err(|error| problem(format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_BYTES {
         return Err(problem(format!(
-            "the file has more than the {MAX_BYTES} bytes a config may have"
+            "has more than the {MAX_BYTES} bytes that a file may have"
         )));
     }
-    String::from_utf8(bytes).map_err(|_| problem("is not UTF-8 text".to_owned()))
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let lines = valid.iter().filter(|byte| **byte == b'\n').count();
+        ConfigProblem {
+            line: u32::try_from(lines + 1).ok(),
+            ..problem("is not UTF-8 text".to_owned())
+        }
+    })
+}
+
+/// Returns the problem of a value that names a file, from that of the file's read.
+pub fn unreadable(path: ConfigPath, file: &FilePath, problem: &ConfigProblem) -> ConfigProblem {
+    let file = file.display();
+    let message = &problem.message;
+    let line = problem.line.map(|line| format!(":{line}"));
+    let message = format!("{file}{} {message}", line.unwrap_or_default());
+    ConfigProblem::error(path, message)
 }
 
 /// Returns the text of a file. Each file is read once.

@@ -15,7 +15,8 @@ editors. `weir check FILE` reports every error in a file, with its line. A key t
 
 The file is YAML or JSON. `${NAME}` is the value of an environment variable, and `${NAME:-text}` is the same with a default.
 `${file:/run/secrets/x}` is the content of that file, which weir watches like the config. Examples are in `examples/`. weir also accepts the files
-of MCP clients unchanged: see `docs/migrating.md`.
+of MCP clients unchanged: see `docs/migrating.md`. Relative paths of files start at the folder of the main config file, also those in files of
+`include`.
 ";
 
 /// Returns `docs/configuration.md`, from the schema.

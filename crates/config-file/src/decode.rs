@@ -146,6 +146,23 @@ impl de::Error for DecodeError {
     }
 }
 
+/// The keys that a section has in its shortest form.
+const MAIN_KEYS: [&str; 8] = [
+    "mode", "listen", "path", "url", "issuer", "rate", "level", "upstream",
+];
+
+/// Returns the hint for a text in the place of a section: the section with its main key.
+fn main_key_hint(node: &ConfigNode, keys: &[&str]) -> Option<String> {
+    let NodeValue::Text(text) = &node.value else {
+        return None;
+    };
+    let key = MAIN_KEYS.iter().find(|key| keys.contains(key))?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    let is_shown = !text.from_env && text.text.bytes().all(is_plain);
+    let value = if is_shown { &text.text } else { "..." };
+    Some(format!("write {{ {key}: {value} }}"))
+}
+
 /// Returns the mistake of a key without a value, which is neither a default nor `off`.
 fn no_value() -> DecodeError {
     let hint = Some("write one, or remove the key".to_owned());
@@ -249,10 +266,15 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
+        let hint = main_key_hint(self, keys);
         self.deserialize_map(visitor)
+            .map_err(|mistake| DecodeError {
+                hint: hint.filter(|_| mistake.path.is_empty()).or(mistake.hint),
+                ..mistake
+            })
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {

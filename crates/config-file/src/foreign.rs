@@ -10,6 +10,7 @@ pub mod env_file;
 pub mod file_place;
 pub mod found_servers;
 pub mod inputs;
+mod opencode;
 mod server_normalizer;
 pub mod server_origin;
 mod server_values;

@@ -986,3 +986,54 @@ fn no_credential_reaches_the_config_or_the_terminal() {
         assert!(printed.contains(kept), "{kept} in:\n{printed}");
     }
 }
+
+#[test]
+fn a_name_that_is_an_id_stays_and_another_name_makes_way() {
+    let home = ClientFilesHome::new("own-ids");
+    home.write(
+        "work/mcp.json",
+        "{ \"mcpServers\": { \"My Server!\": { \"command\": \"a\" }, \"my-server\": { \"command\": \"b\" } } }",
+    );
+    let output = home.weir(&["import", "mcp.json"], &[]);
+    let config = String::from_utf8(output.stdout).unwrap();
+    let at = |text: &str| {
+        config
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}: {config}"))
+    };
+    assert!(
+        at("my-server-2:") < at("command: a") && at("command: a") < at("my-server:"),
+        "{config}"
+    );
+}
+
+#[test]
+fn servers_of_opencode_are_imported() {
+    let home = ClientFilesHome::new("opencode");
+    home.write(
+        "work/opencode.json",
+        r#"{
+  "$schema": "https://opencode.ai/config.json",
+  "theme": "opencode",
+  // With comments.
+  "mcp": {
+    "every": { "type": "local", "command": ["npx", "-y", "server"], "environment": { "MODE": "all" }, "enabled": true },
+    "away": { "type": "remote", "url": "https://mcp.example.com/mcp", "headers": { "Authorization": "Bearer {env:AWAY_TOKEN}" } },
+    "off": { "type": "local", "command": ["bun", "x"], "enabled": false },
+  },
+}"#,
+    );
+    let output = home.weir(&["import", "opencode.json"], &[]);
+    let config = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    for text in [
+        "every:",
+        "command: npx",
+        "MODE: all",
+        "url: https://mcp.example.com/mcp",
+        "Bearer ${AWAY_TOKEN}",
+    ] {
+        assert!(config.contains(text), "{text}: {config}");
+    }
+    assert!(!config.contains("bun"), "{config}");
+}

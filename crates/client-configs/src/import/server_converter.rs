@@ -1,7 +1,7 @@
 //! Converts the servers of MCP clients to upstreams. Credentials become references to variables,
 //! and the variables are listed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use weir_config_file::env::reference::{
@@ -67,6 +67,8 @@ pub struct ServerConverter {
     pub skipped: Vec<SkippedServer>,
     /// The variables that must be set.
     pub variables: Vec<RequiredVariable>,
+    /// The names of servers that are ids already. They keep them.
+    own_ids: HashSet<String>,
     /// The credentials by variable. `None` if a file refers to the variable itself.
     values: HashMap<String, Option<String>>,
 }
@@ -78,9 +80,13 @@ impl std::fmt::Debug for ServerConverter {
 }
 
 impl ServerConverter {
-    /// Reserves the names of variables that files refer to, so that no credential gets one of them.
+    /// Reserves the names of variables that files refer to, so that no credential gets one of them,
+    /// and the names of servers that are ids already.
     pub fn reserve(&mut self, sources: &[ClientFile]) {
         for server in sources.iter().flat_map(|source| &source.found.servers) {
+            if upstream_slug(&server.name) == server.name {
+                self.own_ids.insert(server.name.clone());
+            }
             for text in server.texts() {
                 for piece in pieces(text, ReferenceSyntax::Servers).unwrap_or_default() {
                     if let TextPiece::Reference(EnvReference::Variable { name, .. }) = piece {
@@ -194,10 +200,13 @@ impl ServerConversion<'_> {
         Ok(Some((self.free_id(&wanted, client), entry?)))
     }
 
-    /// Returns an id that no other upstream has: the name; if taken, with the client's name as a
-    /// suffix; or else with a number.
+    /// Returns an id that no other upstream has, and no other server as its name: the name; if
+    /// taken, with the client's name as a suffix; or else with a number.
     fn free_id(&self, wanted: &str, client: Option<&str>) -> String {
-        let is_free = |id: &String| !self.converter.converted.iter().any(|other| other.id == *id);
+        let is_free = |id: &String| {
+            let is_reserved = self.converter.own_ids.contains(id) && *id != self.server.name;
+            !is_reserved && !self.converter.converted.iter().any(|other| other.id == *id)
+        };
         let with = |suffix: &str| {
             let room = LONGEST_ID.saturating_sub(suffix.len() + 1);
             let base: String = wanted.chars().take(room).collect();

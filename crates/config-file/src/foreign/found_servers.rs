@@ -10,10 +10,11 @@ use crate::document::parse;
 use crate::foreign::file_place::FilePlace;
 use crate::foreign::inputs;
 use crate::foreign::inputs::InputVariable;
+use crate::foreign::opencode;
 use crate::foreign::server_normalizer::{ENV_FILE, ServerNormalizer};
 use crate::foreign::server_origin::{CONTAINERS, ServerOrigin};
 
-/// The key of the settings of VS Code that has servers and inputs.
+/// The key of the settings of VS Code that has servers and inputs. opencode keeps its servers there.
 const EDITOR_SETTINGS: &str = "mcp";
 
 /// The content of a file of another program.
@@ -147,13 +148,18 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
     Ok(found)
 }
 
-/// Returns the maps of servers in a file: at the top, in the settings of VS Code, and in Claude
-/// Code's projects.
+/// Returns the maps of servers in a file: at the top, in the settings of VS Code and opencode, and
+/// in Claude Code's projects.
 fn containers(entries: &mut [(String, ConfigNode)]) -> Vec<(ConfigPath, &mut ConfigNode)> {
     let mut all = Vec::new();
     for (key, node) in entries {
         let path = ConfigPath::root().key(&*key);
-        if CONTAINERS.contains(&key.as_str()) {
+        let is_opencode = key == EDITOR_SETTINGS
+            && node
+                .entries()
+                .iter()
+                .any(|(_, server)| opencode::is_server(server));
+        if is_opencode || CONTAINERS.contains(&key.as_str()) {
             all.push((path, node));
             continue;
         }

@@ -3,6 +3,7 @@
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
 use crate::env::reference::is_variable;
+use crate::foreign::opencode;
 use crate::foreign::server_origin::{CONTAINERS, ServerOrigin};
 use crate::foreign::server_values::{brace_variables, flatten_command, keep_own_references, texts};
 use crate::raw::RawMcpServer;
@@ -106,6 +107,9 @@ impl ServerNormalizer<'_, '_> {
             return None;
         }
         flatten_command(keys);
+        if self.is_foreign {
+            opencode::convert(keys);
+        }
         self.drop_empty(keys, &path);
         self.rename_keys(keys, &path);
         self.convert_codex_variables(keys, name, &path);

@@ -116,11 +116,15 @@ fn file(
         return None;
     };
     let path = folder.join(path);
-    if path
+    let parent = path
         .parent()
-        .is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
-    {
-        let problem = ConfigProblem::error(at.key("path"), "is in a folder that does not exist");
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        let message = format!(
+            "is in the folder {}, which does not exist",
+            parent.display()
+        );
+        let problem = ConfigProblem::error(at.key("path"), message);
         report.add(problem.hint("create it, writable for weir's user only"));
     }
     if path.is_dir() {

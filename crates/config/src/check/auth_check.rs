@@ -91,8 +91,14 @@ fn check_open_mode(
 ) {
     let (path, listen) = (ConfigPath::at("auth.mode"), front.listen);
     if let Some(section) = section {
+        let has_issuers = section.issuers.is_some();
+        let hint = match has_issuers {
+            true => "write mode: oauth, or mode: required",
+            // `oauth` needs issuers.
+            false => "write mode: required",
+        };
         for (key, given) in [
-            ("issuers", section.issuers.is_some()),
+            ("issuers", has_issuers),
             ("api_keys", section.api_keys.is_some()),
             ("mtls", section.mtls.is_some()),
         ] {
@@ -101,7 +107,7 @@ fn check_open_mode(
                     ConfigPath::at("auth").key(key),
                     "has no effect, because clients need no credentials",
                 );
-                report.add(problem.hint("write mode: oauth, or mode: required"));
+                report.add(problem.hint(hint));
             }
         }
     }

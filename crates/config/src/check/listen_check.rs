@@ -130,7 +130,7 @@ fn readable(
     if let Err(error) = std::fs::File::open(&file) {
         report.add(ConfigProblem::error(
             path,
-            format!("cannot read {name}: {error}"),
+            format!("cannot read {}: {error}", file.display()),
         ));
     }
     file

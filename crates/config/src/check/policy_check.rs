@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use weir_config_file::config_files::{ReadFiles, read_once};
+use weir_config_file::config_files::{ReadFiles, read_once, unreadable};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
 use weir_config_file::raw::{OrOff, RawEndpoint, RawPolicy};
 use weir_core::Endpoint;
@@ -52,10 +52,7 @@ pub(super) fn read_policy_files(
         let path = path.key("files").key(n);
         let file = folder.join(name);
         match read_once(&file, texts) {
-            Err(problem) => report.add(ConfigProblem {
-                path,
-                ..problem.clone()
-            }),
+            Err(problem) => report.add(unreadable(path, &file, problem)),
             Ok(text) => {
                 let found = PolicyFile::read(name, text, 1);
                 policies.extend(take(found, &path, Some(&file), report));

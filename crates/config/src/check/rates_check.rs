@@ -91,6 +91,22 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut ConfigReport) -> LimitSe
 /// because teams' files come and go.
 pub(super) fn check_targets_exist(config: &Config, report: &mut ConfigReport) {
     let (rates, root) = (&config.rates, ConfigPath::at("rates"));
+    let of_callers = [
+        ("principal", rates.principal.is_some()),
+        ("endpoints", !rates.endpoints.is_empty()),
+        ("groups", !rates.groups.is_empty()),
+        ("clients", !rates.clients.is_empty()),
+    ];
+    for (key, _) in of_callers
+        .iter()
+        .filter(|(_, given)| *given && !config.auth.required)
+    {
+        let problem = ConfigProblem::warning(
+            root.key(key),
+            "has no effect: without `auth`, weir cannot tell callers apart",
+        );
+        report.add(problem.hint("limit `address` or `upstreams`, or write `auth`"));
+    }
     let mut warn = |path, what: &str| {
         let message = format!("has no effect: there is no such {what}");
         report.add(ConfigProblem::warning(path, message));

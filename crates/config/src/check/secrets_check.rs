@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use weir_config_file::config_files::read_once;
+use weir_config_file::config_files::{read_once, unreadable};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_tree::{ConfigNode, NodeValue};
 use weir_config_file::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
@@ -54,10 +54,7 @@ pub(super) fn check(
             let read = match read_once(&file, &mut part.files) {
                 Ok(text) => patterns(text, &file, &path, report),
                 Err(problem) => {
-                    report.add(ConfigProblem {
-                        path,
-                        ..problem.clone()
-                    });
+                    report.add(unreadable(path, &file, problem));
                     None
                 }
             };

@@ -565,3 +565,74 @@ auth:
     }
     assert_eq!(said.matches(" error: ").count(), 8, "{said}");
 }
+
+#[test]
+fn a_text_in_the_place_of_a_section_gets_the_section_as_hint() {
+    for (text, hint) in [
+        ("auth: none", "write { mode: none }"),
+        ("admin: 127.0.0.1:8081", "write { listen: 127.0.0.1:8081 }"),
+        ("audit: { file: /x }", "write { path: /x }"),
+        (
+            "upstreams: { a: \"http://a/\" }",
+            "write { url: http://a/ }",
+        ),
+        ("rates: { principal: 20/s }", "write { rate: 20/s }"),
+        ("admin: \"a, b\"", "write { listen: ... }"),
+        ("admin: \"${TOKEN}\"", "write { listen: ... }"),
+    ] {
+        let said = load(text).report.to_string();
+        assert!(said.contains(hint), "{text}: {said}");
+    }
+}
+
+#[test]
+fn limits_of_callers_without_auth_are_warned_of() {
+    let rates = "rates:\n  address: { rate: 1/s }\n  principal: { rate: 1/s }\n  groups: { a: { rate: 1/s } }\n";
+    let said = load(rates).report.to_string();
+    assert_eq!(
+        said.matches("cannot tell callers apart").count(),
+        2,
+        "{said}"
+    );
+    assert!(
+        said.contains(":3: warning: rates.principal: has no effect"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_its_folder() {
+    let folder = weir_testkit::TestFolder::new("named-files");
+    folder.write("bad.cedar", "");
+    std::fs::write(folder.file("bad.cedar"), b"permit\n\xff").unwrap();
+    let main = folder.write(
+        "weir.yaml",
+        "policy: { files: [absent.cedar, bad.cedar] }
+tls: { cert: a.pem, key: b.pem }
+audit: { file: { path: logs/audit.jsonl } }
+auth: { api_keys: [] , mode: none }
+",
+    );
+    let loader = |main| ConfigLoader::new(ConfigSource::File(main), &environment).load();
+    let said = loader(main).report.to_string();
+    let at = folder.path().display();
+    for expected in [
+        format!("weir.yaml:1: error: policy.files.0: {at}/absent.cedar cannot be read"),
+        format!("weir.yaml:1: error: policy.files.1: {at}/bad.cedar:2 is not UTF-8 text"),
+        format!("weir.yaml:2: error: tls.cert: cannot read {at}/a.pem"),
+        format!(
+            "weir.yaml:3: error: audit.file.path: is in the folder {at}/logs, which does not exist"
+        ),
+        "auth.api_keys: has no effect, because clients need no credentials (write mode: required)"
+            .to_owned(),
+    ] {
+        assert!(said.contains(&expected), "{expected}: {said}");
+    }
+    let main = folder.file("weir.yaml");
+    std::fs::write(&main, b"listen: 127.0.0.1:1\n# \xff").unwrap();
+    let said = loader(main).report.to_string();
+    assert!(
+        said.contains("weir.yaml:2: error: is not UTF-8 text"),
+        "{said}"
+    );
+}
