@@ -4,7 +4,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 use weir_listen::{
     FORWARDED_HEADER, ForwardedRequest, ForwardedSender, KEPT_TASK_HEADER, OPERATOR_HEADER,
-    OPERATOR_REQUESTS,
+    OPERATOR_REQUESTS, remove_internal_headers,
 };
 
 /// The headers about one connection of HTTP/1.1 (RFC 9110, section 7.6.1).
@@ -25,11 +25,9 @@ pub(crate) fn forwarded_head(request: &ForwardedRequest) -> Option<Request<()>> 
     let headers = forwarded.headers_mut();
     headers.clone_from(&head.headers);
     remove_hop_by_hop(headers);
-    // The client must not speak for its replica.
+    // The client must not speak for its replica, nor pass for an operator or a replica.
+    remove_internal_headers(headers);
     headers.insert(FORWARDED_HEADER, client.to_header()?);
-    // It must not pass for an operator or for its replica either.
-    headers.remove(OPERATOR_HEADER);
-    headers.remove(KEPT_TASK_HEADER);
     match request.sender {
         ForwardedSender::Client => {}
         ForwardedSender::Operator => drop(headers.insert(OPERATOR_HEADER, OPERATOR_REQUESTS)),
@@ -171,6 +169,24 @@ mod tests {
             let parts: Vec<_> = headers.map(KeptTaskPart::from_header).collect();
             assert_eq!(parts, [Some(part)]);
         }
+        let forged = [
+            "weir-replica-stream",
+            "weir-upstream",
+            "weir-epoch",
+            "weir-list-version",
+            "Weir-Answered-By",
+            "weir-not-owner",
+            "weir-later",
+        ];
+        let request = Request::post("/mcp/messages?sessionId=1").header("x-weir", "kept");
+        let request = forged.iter().fold(request, |request, name| {
+            request.header(*name, "1").header(*name, "2")
+        });
+        let sent = forwarded(request, "");
+        let names = sent.headers().keys().map(HeaderName::as_str);
+        let internal: Vec<_> = names.filter(|name| name.starts_with("weir-")).collect();
+        assert_eq!(internal, ["weir-forwarded"]);
+        assert_eq!(sent.headers()["x-weir"], "kept");
     }
 
     #[test]

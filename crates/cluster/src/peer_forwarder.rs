@@ -10,7 +10,7 @@ use weir_core::port::{BoxFuture, ReplicaDirectory, ReplicaId};
 use weir_http2_client::Http2Response;
 use weir_listen::{
     ANSWERED_BY_HEADER, ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER,
-    RequestForwarder, STREAM_HEADER, STREAM_VERSION, replica_of_header,
+    RequestForwarder, STREAM_HEADER, STREAM_PATH, STREAM_VERSION, replica_of_header,
 };
 
 use crate::answer_body::AnswerBody;
@@ -172,12 +172,12 @@ fn stream_head(headers: HeaderMap) -> Request<()> {
     head
 }
 
-/// The URI of streams. The header names their kind, and an older replica serves no such path.
+/// The URI of streams. The header names their kind.
 fn stream_uri() -> Uri {
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(http::uri::Scheme::HTTPS);
     parts.authority = Some(http::uri::Authority::from_static("replica"));
-    parts.path_and_query = Some(PathAndQuery::from_static("/weir-replica-stream"));
+    parts.path_and_query = Some(PathAndQuery::from_static(STREAM_PATH));
     Uri::from_parts(parts).unwrap_or_default()
 }
 

@@ -13,13 +13,14 @@ use weir_core::port::{BoxFuture, ReplicaId};
 use crate::client_peer::{ClientPeer, ForwardingReplica};
 use crate::forwarding::{
     FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart, OtherProcess,
+    remove_internal_headers,
 };
 use crate::listener_settings::ListenerLimits;
 use crate::listener_state::ListenerState;
 use crate::operator_requests::{
     OPERATOR_HEADER, OperatorRequest, OperatorRequestsSlot, ReplicaBody, answer,
 };
-use crate::replica_streams::{ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
+use crate::replica_streams::{ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION, opens_stream};
 use crate::request_service::{IncomingRequest, RequestService};
 
 /// The replica of a request that names none.
@@ -27,7 +28,8 @@ const UNNAMED_REPLICA: ReplicaId = ReplicaId([0; 8]);
 
 /// The service of forwarded requests. It serves them by the public listener's service, each with
 /// the client that the forwarding process describes in [`FORWARDED_HEADER`]. A request with
-/// [`OPERATOR_HEADER`] is an operator's, and one with [`STREAM_HEADER`] a replica's own.
+/// [`OPERATOR_HEADER`] is an operator's. A request without a client, for the path of streams and
+/// with [`STREAM_HEADER`], is a replica's own.
 ///
 /// It has a [`ListenerState`] of its own: a drain of the public listener does not
 /// end it.
@@ -85,8 +87,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
     >;
 
     fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> Self::Future {
-        let is_stream = request.headers_mut().remove(STREAM_HEADER) == Some(STREAM_VERSION);
-        if let Some(streams) = self.streams.get().filter(|_| is_stream) {
+        if let Some(streams) = self.streams.get().filter(|_| opens_stream(&request)) {
             let mut answer = streams.clone().serve(request).map(ReplicaBody::Stream);
             answer.headers_mut().insert(STREAM_HEADER, STREAM_VERSION);
             return Either::Right(Box::pin(std::future::ready(Ok(answer))));
@@ -101,6 +102,8 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
             .and_then(|value| KeptTaskPart::from_header(&value));
         let is_operators = request.headers_mut().remove(OPERATOR_HEADER).is_some();
         let operators = self.operators.get().filter(|_| is_operators);
+        // No further header speaks for a process of weir.
+        remove_internal_headers(request.headers_mut());
         let client = match (client, operators) {
             (Some(client), Some(operators)) => {
                 let request = OperatorRequest { request, client };

@@ -13,11 +13,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use weir_core::call::RequestName;
 use weir_core::port::{BoxFuture, ReplicaId};
 
 use crate::request_body::BodyError;
+
+/// The beginning of the names of all headers between processes of weir. No process sends such
+/// headers of a client on.
+const INTERNAL_PREFIX: &str = "weir-";
+
+/// Removes the headers that only processes of weir may send to each other.
+pub fn remove_internal_headers(headers: &mut HeaderMap) {
+    let internal = |name: &&HeaderName| name.as_str().starts_with(INTERNAL_PREFIX);
+    let names: Vec<_> = headers.keys().filter(internal).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
 
 /// The header with the [`ForwardedClient`] of a request.
 pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("weir-forwarded");

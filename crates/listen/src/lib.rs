@@ -54,7 +54,8 @@ pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
     ANSWERED_BY_HEADER, FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient,
     ForwardedRequest, ForwardedSender, KEPT_TASK_HEADER, KeptTaskPart, NOT_OWNER_HEADER,
-    OtherProcess, RequestForwarder, answered_by_header, not_owner_header, replica_of_header,
+    OtherProcess, RequestForwarder, answered_by_header, not_owner_header, remove_internal_headers,
+    replica_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;
@@ -65,7 +66,9 @@ pub use operator_requests::{
     OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests, OperatorRequestsSlot,
 };
 pub use process_requests::ProcessRequests;
-pub use replica_streams::{ReplicaStreams, ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
+pub use replica_streams::{
+    ReplicaStreams, ReplicaStreamsSlot, STREAM_HEADER, STREAM_PATH, STREAM_VERSION,
+};
 pub use request_body::{BodyError, RequestBody};
 pub use request_service::{IncomingRequest, RequestService, ServedBody};
 pub use socket::bind;

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use weir_core::Budgets;
-use weir_listen::{FORWARDED_HEADER, ForwardError, ForwardedBody, NOT_OWNER_HEADER};
+use weir_listen::{
+    FORWARDED_HEADER, ForwardError, ForwardedBody, NOT_OWNER_HEADER, STREAM_HEADER, STREAM_PATH,
+    STREAM_VERSION,
+};
 use weir_testkit::accept::listen_on_loopback;
 
 use crate::counting_dialer::CountingDialer;
-use crate::test_replica::{TestForwarder, TestReplica, text};
+use crate::test_replica::{OTHER, TestForwarder, TestReplica, text};
 use crate::test_service::{AnswerSender, OWNER};
 
 async fn next(body: &mut ForwardedBody) -> Option<Bytes> {
@@ -52,6 +55,31 @@ async fn request_arrives_whole_with_its_client() {
     }
     for gone in ["x-hop", "weir-forwarded", "connection"] {
         assert!(!text.contains(gone), "{gone} in {text}");
+    }
+}
+
+/// An attack: a client names a stream of its own, which would make calls for any principal.
+#[tokio::test]
+async fn client_cannot_open_a_stream_of_a_replica() {
+    let replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let opened = forwarder
+        .forwarder
+        .open_stream(&OTHER, HeaderMap::new(), Bytes::new());
+    opened.await.unwrap();
+    for path in ["/mcp/messages?sessionId=1", STREAM_PATH] {
+        let request = Request::post(path)
+            .header("host", "weir.example")
+            .header(STREAM_HEADER, STREAM_VERSION)
+            .header("weir-upstream", "notes")
+            .header("weir-epoch", "1")
+            .header("weir-list-version", "1")
+            .body(Bytes::from_static(b"c"))
+            .unwrap();
+        let answer = forwarder.send(request).await.unwrap();
+        assert_eq!(answer.headers()["x-answer"], "1", "a client's request");
+        let seen = text(answer).await;
+        assert!(!seen.contains("\"weir-"), "{seen}");
     }
 }
 

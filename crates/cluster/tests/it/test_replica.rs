@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Empty};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
@@ -17,7 +17,8 @@ use weir_core::call::RequestName;
 use weir_core::port::{BoxFuture, ReplicaDirectory, ReplicaId, ReplicaSeen};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
-    ForwardedSender, ListenerState, RequestForwarder as _,
+    ForwardedSender, ListenerState, ReplicaStreams, ReplicaStreamsSlot, RequestBody,
+    RequestForwarder as _,
 };
 use weir_testkit::accept::listen_on_loopback;
 
@@ -62,7 +63,7 @@ impl TestReplica {
         )
         .unwrap();
         let cluster = ListenerState::new(
-            ForwardedRequests::new(public.clone()),
+            ForwardedRequests::new(public.clone()).with_streams(streams_slot()),
             budgets.clone(),
             CancellationToken::new(),
             None,
@@ -84,6 +85,23 @@ impl TestReplica {
     pub(crate) fn forwarder(&self, keys: &[u8]) -> TestForwarder {
         TestForwarder::new(self.address, keys)
     }
+}
+
+/// The answerer of streams of other replicas: each ends at once.
+#[derive(Debug)]
+struct EndedStreams;
+
+impl ReplicaStreams for EndedStreams {
+    fn serve(self: Arc<Self>, _request: Request<RequestBody>) -> Response<ForwardedBody> {
+        let body = Empty::new().map_err(|never| match never {});
+        Response::new(Box::pin(body))
+    }
+}
+
+fn streams_slot() -> ReplicaStreamsSlot {
+    let slot = ReplicaStreamsSlot::default();
+    let _empty_before = slot.set(Arc::new(EndedStreams));
+    slot
 }
 
 /// A directory of one other replica.
