@@ -3,6 +3,7 @@
 
 use std::cell::LazyCell;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use weir_catalog::UpdateInbox;
@@ -95,6 +96,12 @@ async fn listen_in_session(
 ) -> HttpAnswer {
     let (context, sender) = (head.context, head.sender);
     let (replaced, updates, hold) = context.shared().sessions.register_get_stream(session.key);
+    let sessions = &context.shared().sessions;
+    if sessions.end_subscriptions_of_other_claims(session.key, sender.principal()) {
+        // The client gets an update of each that is renewed.
+        let mut cx = Context::from_waker(Waker::noop());
+        while updates.poll_updated(&mut cx).is_ready() {}
+    }
     subscriptions::renew_inherited(context, sender, session);
     let mut changes = watch(
         context,

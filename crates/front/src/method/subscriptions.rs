@@ -100,7 +100,15 @@ async fn subscribe_session(
         .router
         .subscribe(sender.for_payload(Arc::new(call)), &inbox)
         .await?;
-    let is_kept = subscribing.keep(&uri, (subscription, permit));
+    let subscriber = sender.principal().clone();
+    let is_kept = subscribing.keep(
+        &uri,
+        SubscribedResource {
+            subscription,
+            permit,
+            subscriber,
+        },
+    );
     sessions
         .share_subscriptions(session, &context.limits().session)
         .await;
@@ -279,7 +287,12 @@ async fn subscribe_resource(
         .router
         .subscribe(sender.for_payload(Arc::new(call)), inbox)
         .await?;
-    Ok((subscription, permit))
+    let subscriber = sender.principal().clone();
+    Ok(SubscribedResource {
+        subscription,
+        permit,
+        subscriber,
+    })
 }
 
 /// The longest URI that can be subscribed to.

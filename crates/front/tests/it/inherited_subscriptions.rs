@@ -1,12 +1,15 @@
-//! Subscriptions of a session that came from another process. The server consents slowly to their
-//! renewal.
+//! Subscriptions of a session that came from another process, or began with other claims of its
+//! client. The server consents slowly to their renewal.
+
+use std::time::Duration;
 
 use serde_json::json;
 use weir_front::MovedSession;
 use weir_testkit::{HttpExchange, RawClient};
 use weir_wire::Revision;
 
-use crate::test_front::{TestFront, settings};
+use crate::test_front::{TestFront, in_time, settings};
+use crate::test_ports::{ChangingAccess, Validity};
 
 const BOTH: [&str; 2] = ["memo:1", "memo:2"];
 
@@ -114,4 +117,24 @@ async fn inherited_subscriptions_count_towards_the_limit_of_the_client() {
     for uri in BOTH {
         assert_eq!(*subscribe(uri).await.unwrap().result(), json!({}));
     }
+}
+
+#[tokio::test]
+async fn subscription_is_renewed_with_the_claims_of_the_next_stream() {
+    let mut settings = settings();
+    settings.limits.keep_alive = Duration::from_millis(5);
+    let access = ChangingAccess::new();
+    let world = TestFront::with_access(settings, access.clone()).await;
+    world.upstream.consent(16);
+    let client = world.legacy("alice").await;
+    let subscribe = client.ask("resources/subscribe", json!({ "uri": "memo:1" }));
+    assert_eq!(*subscribe.await.unwrap().result(), json!({}));
+    let mut stream = client.get_stream().await.unwrap();
+    access.set(Validity::Regrouped);
+    let end = async { while stream.next_event().await.unwrap().is_some() {} };
+    in_time("the end of the stream", end).await;
+    let mut stream = client.get_stream().await.unwrap();
+    let updated = in_time("the update of the renewal", next_updated(&mut stream));
+    assert_eq!(updated.await, "memo:1");
+    assert_eq!(moved(&world), ["memo:1"]);
 }

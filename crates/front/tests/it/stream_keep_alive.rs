@@ -46,6 +46,7 @@ async fn open_stream_ends_when_its_credentials_are_no_longer_valid_at_the_endpoi
     for change in [
         Validity::Revoked,
         Validity::Reassigned,
+        Validity::Regrouped,
         Validity::NotAdmitted,
     ] {
         let access = ChangingAccess::new();

@@ -20,7 +20,7 @@ use weir_core::port::{
     RateDecision, ReadyOrBoxFuture, RecordKey, RecordStore, SenderEntrance, StoreError,
     StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
-use weir_core::principal::VerifiedIdentity;
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
 use weir_policy::rules::PolicyAuthorizer;
 use weir_router::Gates;
@@ -142,6 +142,8 @@ pub(crate) enum Validity {
     Revoked,
     /// They are those of another principal.
     Reassigned,
+    /// Their principal is in other groups.
+    Regrouped,
     /// They are valid, and their principal may not use the endpoint.
     NotAdmitted,
     /// The verifier cannot check them.
@@ -184,6 +186,11 @@ impl Verifier for ChangingAccess {
         Box::pin(ready(match self.validity() {
             Validity::Valid | Validity::NotAdmitted => {
                 Ok(VerifiedIdentity::subject("test", name.unwrap_or_default()))
+            }
+            Validity::Regrouped => {
+                let mut subject = Subject::new("test", name.unwrap_or_default());
+                subject.groups = Arc::new(["others".into()]);
+                Ok(VerifiedIdentity::Subject(Arc::new(subject)))
             }
             Validity::Reassigned => Ok(VerifiedIdentity::subject("test", "another")),
             Validity::Revoked => {

@@ -1,5 +1,6 @@
 //! Checks of the credentials of a waiting stream: a stream ends soon after its API key is removed,
-//! its token revoked, or its endpoint requires scopes that its principal does not have.
+//! its token revoked, its scopes, groups or other claims changed, or its endpoint requires scopes
+//! that its principal does not have.
 
 use std::fmt;
 use std::future::Future as _;
@@ -54,7 +55,8 @@ pub enum CheckOutcome {
         /// The time for which the verifier trusts them without another check.
         trusted: Option<Duration>,
     },
-    /// They are not valid, or no longer those of the principal, or it may not use the endpoint.
+    /// They are not valid, or no longer those of the principal, or it may not use the endpoint. Or
+    /// its claims have changed: the stream was opened with the rights of the earlier ones.
     Refused,
     /// The check cannot be made now.
     Unavailable,
@@ -121,7 +123,7 @@ impl CheckedStream {
             Err(_) => return CheckOutcome::Unavailable,
         };
         let principal = sender.principal();
-        if *principal != self.principal
+        if !principal.has_same_claims(&self.principal)
             || ports
                 .authorizer
                 .may_enter(principal, evidence.endpoint)

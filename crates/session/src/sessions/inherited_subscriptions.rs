@@ -1,5 +1,5 @@
-//! Subscriptions of sessions that came from another process or replica. They begin again when the
-//! clients open their streams.
+//! Subscriptions of sessions that came from another process or replica, or began with other claims
+//! of their clients. They begin again when the clients open their streams.
 //!
 //! A subscription is inherited until it is renewed or its renewal has failed. So a further process
 //! or replica takes over those that are not renewed yet, and the client can end them.
@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use weir_catalog::UpdateInbox;
-use weir_core::SessionKey;
+use weir_core::{Principal, SessionKey};
 
 use crate::sessions::inherited_uris::InheritedUris;
+use crate::sessions::local_session::SubscribedResource;
 use crate::sessions::session_guards::SubscriptionGuard;
 use crate::sessions::session_table::LegacySessions;
 
@@ -21,6 +22,33 @@ impl LegacySessions {
                 .lock()
                 .insert(key, InheritedUris::new(uris));
         }
+    }
+
+    /// Ends all subscriptions of a session, to be renewed by its client's present credentials, if
+    /// one of them began with other claims. Returns true if it did.
+    pub fn end_subscriptions_of_other_claims(&self, key: SessionKey, client: &Principal) -> bool {
+        let mut shard = self.shard(&key);
+        let Some(live) = shard.get_mut(&key) else {
+            return false;
+        };
+        let is_of_client = |own: &SubscribedResource| own.subscriber.has_same_claims(client);
+        if live.subscribed.values().all(is_of_client) {
+            return false;
+        }
+        let ended = std::mem::take(&mut live.subscribed);
+        let mut inherited = self.inherited_subscriptions.lock();
+        let known = inherited.get(&key).map(|known| known.uris().to_vec());
+        let mut uris = known.unwrap_or_default();
+        let new = ended
+            .keys()
+            .filter(|uri| !uris.iter().any(|known| **known == ***uri));
+        let new: Vec<String> = new.map(ToString::to_string).collect();
+        uris.extend(new);
+        // In place of a renewal that runs with the claims of before.
+        inherited.insert(key, InheritedUris::new(uris));
+        drop((inherited, shard));
+        drop(ended);
+        true
     }
 
     /// Begins to renew the inherited subscriptions of a session. Absent if it has none, or if they

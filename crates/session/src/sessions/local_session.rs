@@ -6,13 +6,22 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_catalog::{ResourceSubscription, UpdateInbox};
+use weir_core::Principal;
 use weir_wire::RequestId;
 
 use crate::permits::StreamPermit;
 use crate::sessions::call_cancellation::CallCancellation;
 
-/// A resource that a session subscribed to, and its permit.
-pub type SubscribedResource = (ResourceSubscription, StreamPermit);
+/// A resource that a session or stream subscribed to.
+#[derive(Debug)]
+pub struct SubscribedResource {
+    /// The subscription.
+    pub subscription: ResourceSubscription,
+    /// Its permit.
+    pub permit: StreamPermit,
+    /// The principal of the request to subscribe, whose claims decide which updates it gets.
+    pub subscriber: Principal,
+}
 
 /// The local state of a session. The entry goes once it is empty, so open connections and the limit
 /// of subscriptions bound the map.
