@@ -194,6 +194,10 @@ impl TaskRequests {
         let home = names
             .locate(principal, &request.endpoint, &name)
             .ok_or_else(unknown)?;
+        // A result that is kept here is for no sender that may not see its tool any more.
+        if self.is_hidden(&call, &home) {
+            return Err(unknown());
+        }
         match names
             .find_kept(principal, &request.endpoint, &name, &home)
             .await
@@ -308,13 +312,15 @@ impl TaskRequests {
     /// The route to a task's upstream; no value if its sender may not use the task (any more).
     fn task_route(&self, call: &Authenticated<Arc<Call>>, home: TaskLocation) -> Option<TaskRoute> {
         let (principal, request) = (call.principal(), call.inner());
-        let mut own = Call {
-            session: home.session,
-            task_mode: TaskMode::Never,
-            ..Call::clone(request)
+        let own = call_of_task(request, &home);
+        let item = match self.find_tool(principal, &own, &home)? {
+            TaskTool::Seen(item) => *item,
+            TaskTool::Hidden => return None,
+            TaskTool::Unlisted => {
+                let catalog = &self.catalog;
+                catalog.removed_tool(&own.endpoint, &home.upstream, &home.tool)?
+            }
         };
-        own.capabilities.class = home.class;
-        let item = self.tool_of_task(principal, &own, &home)?;
         let upstream = self.catalog.upstream_of_task(
             &home.upstream,
             home.incarnation,
@@ -458,12 +464,20 @@ impl TaskRequests {
         Ok((states.filter_map(std::future::ready).collect().await, next))
     }
 
-    /// The state of a kept task; no value if its upstream does not have it any more.
+    /// The state of a kept task; no value if the sender may not see its tool (any more), or its
+    /// upstream does not have it any more.
     async fn present_state(
         &self,
         call: &Authenticated<Arc<Call>>,
         kept: KeptTask,
     ) -> Option<Bytes> {
+        // It stays in the list: the owner may have other credentials that see it.
+        let endpoint = &call.inner().endpoint;
+        let home = self.names.as_ref()?;
+        let home = home.locate(call.principal(), endpoint, &kept.name);
+        if home.is_some_and(|home| self.is_hidden(call, &home)) {
+            return None;
+        }
         if kept.settled {
             return Some(kept.state);
         }
@@ -501,27 +515,51 @@ impl TaskRequests {
         location.is_none_or(|home| home.replica == names.replica)
     }
 
-    /// The tool of a task; no value if the principal may not see it (any more).
-    fn tool_of_task(
+    /// True if the tool of a task is listed, and its sender may not see it (any more).
+    fn is_hidden(&self, call: &Authenticated<Arc<Call>>, home: &TaskLocation) -> bool {
+        let own = call_of_task(call.inner(), home);
+        let tool = self.find_tool(call.principal(), &own, home);
+        matches!(tool, Some(TaskTool::Hidden))
+    }
+
+    /// The tool of a task; no value if its endpoint is gone.
+    fn find_tool(
         &self,
         principal: &Principal,
         call: &Call,
         home: &TaskLocation,
-    ) -> Option<CatalogItem> {
+    ) -> Option<TaskTool> {
         let ViewForPrincipal { whole, seen } =
             ViewForPrincipal::of(&self.catalog, principal, call, ListKind::Tools)?;
         let own = |item: &&CatalogItem| item.tool.upstream == home.upstream;
-        match (
-            seen.find(&home.tool).item().filter(own),
-            whole.find(&home.tool).item().filter(own),
-        ) {
-            (Some(item), _) => Some(item.clone()),
-            (None, Some(_)) => None,
-            (None, None) => self
-                .catalog
-                .removed_tool(&call.endpoint, &home.upstream, &home.tool),
-        }
+        let is_listed = || whole.find(&home.tool).item().is_some_and(|item| own(&item));
+        Some(match seen.find(&home.tool).item().filter(own) {
+            Some(item) => TaskTool::Seen(Box::new(item.clone())),
+            None if is_listed() => TaskTool::Hidden,
+            None => TaskTool::Unlisted,
+        })
     }
+}
+
+/// The tool of a task in the list of its endpoint.
+enum TaskTool {
+    /// The sender sees it.
+    Seen(Box<CatalogItem>),
+    /// It is listed, and hidden from the sender.
+    Hidden,
+    /// The list does not have it (any more).
+    Unlisted,
+}
+
+/// A request about a task, as one of the session and class of the call that became the task.
+fn call_of_task(request: &Call, home: &TaskLocation) -> Call {
+    let mut own = Call {
+        session: home.session,
+        task_mode: TaskMode::Never,
+        ..Call::clone(request)
+    };
+    own.capabilities.class = home.class;
+    own
 }
 
 /// The upstream of a task, the request to it, and the changes of its reply.

@@ -2,6 +2,7 @@
 //! the answers to clients.
 
 mod explain_command;
+mod narrower_credentials;
 mod scope_challenges;
 mod visible_tools;
 

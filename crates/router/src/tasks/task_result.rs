@@ -94,7 +94,7 @@ impl TaskRequests {
                 call.principal(),
                 &home.native,
             )
-            .filter(|_| !home.is_own);
+            .filter(|_| !home.is_own && !self.is_hidden(call, &home));
         let reports =
             upstream.and_then(|upstream| upstream.task_progress(call.principal(), &home.native));
         Some((home.upstream, reports))

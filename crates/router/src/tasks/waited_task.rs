@@ -106,6 +106,8 @@ impl WaitedTask {
         if let Some(last) = &record.last
             && last.changes == changes
             && last.polled.elapsed() < poll_interval(&last.state)
+            // Another wait may have polled by credentials that see more.
+            && !self.is_hidden()
         {
             return Ok((last.polled, last.state.clone()));
         }
@@ -120,6 +122,16 @@ impl WaitedTask {
             changes,
         });
         Ok((polled, state))
+    }
+
+    fn is_hidden(&self) -> bool {
+        let (call, requests) = (&self.call, &self.requests);
+        let locate = |name: Cow<'_, str>| {
+            let names = requests.names.as_ref()?;
+            names.locate(call.principal(), &call.inner().endpoint, &name)
+        };
+        let home = self.name().and_then(locate);
+        home.is_some_and(|home| requests.is_hidden(call, &home))
     }
 
     /// Cancels the task.
