@@ -68,8 +68,9 @@ fn challenge(
     if let Some(error) = error {
         add("error", error);
     }
+    let scopes = scope_list(scopes);
     if !scopes.is_empty() {
-        add("scope", &scopes.join(" "));
+        add("scope", &scopes);
     }
     if let Some(oauth) = &settings.oauth {
         add(
@@ -78,4 +79,30 @@ fn challenge(
         );
     }
     out
+}
+
+/// The scopes that a challenge can name, in its form (RFC 6749, section 3.3). The token of a sender may
+/// have others, which would end the quotes.
+fn scope_list(scopes: &[Arc<str>]) -> String {
+    let is_permitted = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+    let is_token = |scope: &&str| !scope.is_empty() && scope.bytes().all(is_permitted);
+    let scopes = scopes.iter().map(|scope| &**scope).filter(is_token);
+    scopes.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn challenge_names_scope_tokens_alone() {
+        let named = |scopes: &[&str]| {
+            let scopes: Vec<Arc<str>> = scopes.iter().map(|scope| Arc::from(*scope)).collect();
+            scope_list(&scopes)
+        };
+        let others = ["x\", error=\"none", "a b", "ü", "", "a\\", "\r\n"];
+        assert_eq!(named(&others), "");
+        let scopes = [&["mail:read"][..], &others, &["~!#[]"]].concat();
+        assert_eq!(named(&scopes), "mail:read ~!#[]");
+    }
 }
