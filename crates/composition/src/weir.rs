@@ -473,6 +473,10 @@ impl Weir {
             // may last longer, and bounds the wait.
             self.wait_for_predecessor().await;
         }
+        // Calls of the previous process that still run had their time.
+        for upstream in self.components.catalog.upstreams_with_sessions() {
+            upstream.set_predecessor_running(false);
+        }
         let _series = self.telemetry.hold_series();
         self.components.catalog.shutdown().await;
         self.components.policy.clients.shutdown().await;

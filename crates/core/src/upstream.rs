@@ -120,14 +120,12 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
         class: CapabilityClass,
     ) -> BoxFuture<'static, Result<Box<dyn ListWatch>, Failure>>;
 
-    /// The time that a watch or a stream of updates may take to open: `usual`, or more for a
-    /// process that may take longer to start.
+    /// The time limit for opening a watch or a stream of updates: for a process more than `usual`.
     fn open_time(&self, usual: Duration) -> Duration {
         usual
     }
 
-    /// The longest time that the server may take for one of weir's own requests, such as a page of a
-    /// list or a subscription.
+    /// The longest time for one of weir's own requests, such as a page of a list or a subscription.
     fn own_request_time(&self) -> Duration {
         CallDeadlines::LIST.hard
     }
@@ -165,8 +163,7 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
-    /// Cancels a task in the background, since nothing waits for it any more. The call is a
-    /// `tasks/cancel` of the task by its native id.
+    /// Cancels a task in the background. The call is a `tasks/cancel` by the task's native id.
     fn cancel_task(self: Arc<Self>, _outbound: OutboundCall) {}
 
     /// The progress notifications of a task of this principal's, by its native id. A new receiver
@@ -202,6 +199,9 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
+    /// Notes that the process before this one runs, whose sessions are imported, or has ended.
+    fn set_predecessor_running(&self, _runs: bool) {}
+
     /// Its health.
     fn health(&self) -> UpstreamHealth;
 
@@ -211,16 +211,14 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Returns true if a task of this principal's, by its native id, began in a call of this upstream
-    /// and runs, or has ended lately. Another server, and other sessions and child processes of the
-    /// same one, may not know it.
+    /// True if a task of this principal's, by its native id, began in a call of this upstream and
+    /// runs, or has ended lately. Other servers, sessions and child processes may not know it.
     fn holds_task(&self, _principal: &Principal, _native: &str) -> bool {
         false
     }
 
-    /// Waits until its running calls are done, at most `grace`, and then until no task of its calls
-    /// runs, and the clients had time to read the end of the last one.
-    /// Requests about the tasks work meanwhile.
+    /// Waits until its running calls are done, at most `grace`, then until no task of its calls runs
+    /// and clients could read the end of the last one. Requests about tasks work meanwhile.
     fn run_out(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -302,6 +300,8 @@ pub struct UpstreamHealth {
     pub last_lines: Vec<String>,
     /// Calls in flight now.
     pub in_flight: usize,
+    /// True while the process before this one may have further calls in flight.
+    pub predecessor_runs: bool,
     /// Sessions or child processes held open now.
     pub sessions: usize,
     /// The instances of a server that has several URLs, in the order of the config; else empty.

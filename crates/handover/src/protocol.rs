@@ -199,7 +199,10 @@ impl Predecessor {
         socket.set_nonblocking(true)?;
         let socket = tokio::net::UnixStream::from_std(socket)?;
         Ok(DrainingPredecessor(match state {
-            Some(state) => tokio::spawn(receive_state(state, socket)),
+            Some(state) => {
+                state.set_predecessor_running(true);
+                tokio::spawn(receive_state(state, socket))
+            }
             None => tokio::spawn(read_end(socket)),
         }))
     }

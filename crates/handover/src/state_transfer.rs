@@ -221,6 +221,12 @@ impl LinkToSuccessor {
 }
 
 impl MovableState {
+    /// Notes that the predecessor, whose calls go on, runs or has ended.
+    pub(super) fn set_predecessor_running(&self, runs: bool) {
+        let upstreams = self.upstreams.iter();
+        upstreams.for_each(|upstream| upstream.set_predecessor_running(runs));
+    }
+
     fn link_bus(&self, link: &Arc<HandoverLink>) {
         let weak = Arc::downgrade(link);
         self.bus.link(link.id, move |message| {
@@ -272,6 +278,7 @@ pub(super) async fn receive_state(state: MovableState, socket: UnixStream) -> Ch
         let last = receiving.receive(BufReader::new(from).lines()).await;
         state.tasks.set_predecessor(None);
         state.replays.set_predecessor(None);
+        state.set_predecessor_running(false);
         last
     };
     let late = async {

@@ -352,8 +352,14 @@ impl Upstream for SingletonUpstream {
         Box::pin(async move { import_session(&self.lease, self.local.clone(), session).await })
     }
 
+    fn set_predecessor_running(&self, runs: bool) {
+        self.local.set_predecessor_running(runs);
+    }
+
     fn health(&self) -> UpstreamHealth {
         let in_flight = self.bounds.in_flight - self.in_flight.available_permits();
+        let local = self.local.health();
+        let predecessor_runs = local.predecessor_runs;
         let (LeaseOwner { replica, epoch }, is_own) = match self.lease.view().holder {
             LeaseHolder::Own { epoch } => {
                 let replica = self.own.clone();
@@ -361,7 +367,10 @@ impl Upstream for SingletonUpstream {
             }
             LeaseHolder::Other(owner) => (owner, false),
             LeaseHolder::Unknown | LeaseHolder::Free => {
-                return self.access.record.health(in_flight, None);
+                return UpstreamHealth {
+                    predecessor_runs,
+                    ..self.access.record.health(in_flight, None)
+                };
             }
         };
         let owner = Some(UpstreamOwner {
@@ -370,12 +379,12 @@ impl Upstream for SingletonUpstream {
             epoch,
         });
         if is_own {
-            UpstreamHealth {
-                owner,
-                ..self.local.health()
-            }
+            UpstreamHealth { owner, ..local }
         } else {
-            self.access.record.health(in_flight, owner)
+            UpstreamHealth {
+                predecessor_runs,
+                ..self.access.record.health(in_flight, owner)
+            }
         }
     }
 

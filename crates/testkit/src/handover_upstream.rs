@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{pending, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir_core::names::UpstreamId;
@@ -21,6 +22,7 @@ pub struct HandoverUpstream {
     id: UpstreamId,
     export: Export,
     import: Import,
+    predecessor_runs: AtomicBool,
 }
 
 impl HandoverUpstream {
@@ -33,6 +35,7 @@ impl HandoverUpstream {
             id,
             export: Box::new(|| Box::pin(ready(Vec::new()))),
             import: Box::new(import),
+            predecessor_runs: AtomicBool::new(false),
         }
     }
 
@@ -81,8 +84,15 @@ impl Upstream for HandoverUpstream {
         (self.import)(session)
     }
 
+    fn set_predecessor_running(&self, runs: bool) {
+        self.predecessor_runs.store(runs, Ordering::Relaxed);
+    }
+
     fn health(&self) -> UpstreamHealth {
-        UpstreamHealth::default()
+        UpstreamHealth {
+            predecessor_runs: self.predecessor_runs.load(Ordering::Relaxed),
+            ..UpstreamHealth::default()
+        }
     }
 
     fn retire(self: Arc<Self>, _grace: Duration) -> BoxFuture<'static, ()> {

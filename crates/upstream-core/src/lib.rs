@@ -18,6 +18,7 @@ pub mod out_of_call_requests;
 pub mod outbox;
 pub mod own_requests;
 pub mod pending_updates;
+pub mod predecessor_calls;
 pub mod repeat_budget;
 pub mod request_ids;
 pub mod request_inbox;

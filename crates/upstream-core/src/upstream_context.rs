@@ -18,6 +18,7 @@ use crate::lease_fence::LeaseFence;
 use crate::list_changes::ListChanges;
 use crate::message_budget::MessageBudget;
 use crate::own_requests::OwnRequestLimits;
+use crate::predecessor_calls::PredecessorCalls;
 use crate::repeat_budget::RepeatBudget;
 use crate::request_ids::RequestIds;
 use crate::response_limits::ResponseLimits;
@@ -106,6 +107,8 @@ pub struct UpstreamContext {
     pub notifier: Arc<SessionNotifier>,
     /// The sessions and child processes that are held open for tasks.
     pub task_holds: TaskHolds,
+    /// The calls of the previous process, after a graceful restart.
+    pub predecessor_calls: PredecessorCalls,
     /// The recipients of task progress.
     pub task_progress: Arc<TaskProgress>,
     /// weir's `Implementation` object.
@@ -122,6 +125,15 @@ pub struct UpstreamContext {
 }
 
 impl UpstreamContext {
+    /// Returns a test for sessions or child processes that tasks or the previous process use now.
+    pub fn values_in_use<T>(&self) -> impl Fn(&Arc<T>) -> bool + use<T> {
+        let (of_tasks, of_predecessor) = (
+            self.task_holds.held_values(),
+            self.predecessor_calls.held_values(),
+        );
+        move |value| of_tasks(value) || of_predecessor(value)
+    }
+
     /// Returns what a request of weir's own declares to the server, for clients of this class.
     pub fn own_declaration(&self, class: CapabilityClass) -> ClientDeclaration<'_> {
         ClientDeclaration {
@@ -183,6 +195,7 @@ impl UpstreamContext {
             budgets: ports.budgets,
             list_changes: Arc::new(ListChanges::new(label.clone())),
             session_lists: ports.session_lists,
+            predecessor_calls: PredecessorCalls::default(),
             task_progress: Arc::new(TaskProgress::new(label.id.clone(), ports.notifier.clone())),
             notifier: ports.notifier,
             client_info: settings.client_info,
@@ -195,14 +208,15 @@ impl UpstreamContext {
     }
 
     /// Makes the handles of one instance of this server, beside others. Its sessions, failures and
-    /// task ids are its own; its background tasks, the changes of its lists and its budget of
-    /// repeated requests are the upstream's.
+    /// task ids are its own; its background tasks, the changes of its lists, its budget of repeated
+    /// requests and the calls of the previous process are the upstream's.
     pub fn of_instance(&self, settings: ContextSettings, ports: ContextPorts) -> Self {
         let own = Self::new(settings, ports);
         Self {
             task_holds: TaskHolds::new(self.tasks.clone()),
             tasks: self.tasks.clone(),
             list_changes: self.list_changes.clone(),
+            predecessor_calls: self.predecessor_calls.clone(),
             own_requests: OwnRequestLimits {
                 repeat_budget: self.repeat_budget.clone(),
                 ..own.own_requests

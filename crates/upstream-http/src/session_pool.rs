@@ -280,7 +280,7 @@ impl SessionPool {
             // The sessions that they need are closed as unused once the tasks are over.
             ClientSessionChange::EndedHere => self
                 .slots
-                .take_unless(is_its_own, self.context.task_holds.held_values())
+                .take_unless(is_its_own, self.context.values_in_use())
                 .into_iter()
                 .for_each(UpstreamSession::close_later),
             ClientSessionChange::RootsChanged => {

@@ -275,8 +275,11 @@ impl ChildChannel {
             .any(|request| matches!(request.purpose, RequestPurpose::Call { asks: true, .. }))
     }
 
-    /// True while a call runs.
-    pub(super) fn has_calls(&self) -> bool {
+    /// True while a call runs, or the previous process, which may have some, is connected.
+    pub(super) fn may_have_calls(&self) -> bool {
+        if self.relay.get().is_some_and(ChildRelay::is_open) {
+            return true;
+        }
         let state = self.state.lock();
         let mut running = state.requests.values();
         running.any(|request| matches!(request.purpose, RequestPurpose::Call { .. }))

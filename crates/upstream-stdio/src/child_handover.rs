@@ -243,6 +243,7 @@ impl StdioUpstream {
             running.continue_own_lists(clients.filter_map(ExportedClient::session).collect());
         }
         self.hold_for_tasks(&running, child.tasks);
+        self.context.predecessor_calls.hold(&running);
         slot.current.store(Some(running));
         Some(())
     }

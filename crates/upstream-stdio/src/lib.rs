@@ -301,7 +301,7 @@ impl StdioUpstream {
                     self.context.task_holds.end_sessions(sessions);
                 }
                 // Tasks go on for a client that another replica serves now.
-                let is_held = self.context.task_holds.held_values();
+                let is_held = self.context.values_in_use();
                 drop(self.slots.take_unless(is_its_own, is_held));
                 for running in self.slots.values_where(|_| true) {
                     running.child.channel.client.remove(sessions);

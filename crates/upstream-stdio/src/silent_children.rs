@@ -91,7 +91,8 @@ impl StdioUpstream {
         old.extend(self.watched.take_all());
         let until = Instant::now() + grace;
         let ending = old.iter().map(|running| async move {
-            while running.child.channel.has_calls() && Instant::now() < until {
+            let channel = &running.child.channel;
+            while channel.may_have_calls() && Instant::now() < until {
                 tokio::time::sleep(CALLS_LOOK_INTERVAL).await;
             }
             running.child.stopped().await;

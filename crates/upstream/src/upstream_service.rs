@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use weir_core::names::UpstreamId;
 use weir_core::port::BoxFuture;
 use weir_core::reply::Reply;
@@ -170,6 +171,10 @@ impl Upstream for UpstreamService {
         Box::pin(async move { self.server().import_session(session).await })
     }
 
+    fn set_predecessor_running(&self, runs: bool) {
+        self.context().predecessor_calls.set_running(runs);
+    }
+
     fn open_time(&self, usual: Duration) -> Duration {
         self.server().open_time(usual)
     }
@@ -192,6 +197,7 @@ impl Upstream for UpstreamService {
             starting: server.starting(),
             last_lines: self.context().record.last_lines(),
             in_flight: self.stack.in_flight.count(),
+            predecessor_runs: self.context().predecessor_calls.may_run(),
             sessions: server.sessions(),
             instances: server.instances(),
             owner: None,
@@ -213,7 +219,11 @@ impl Upstream for UpstreamService {
 
     fn run_out(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            self.stack.in_flight.wait_until_idle(grace).await;
+            let predecessor = &self.context().predecessor_calls;
+            tokio::join!(
+                self.stack.in_flight.wait_until_idle(grace),
+                predecessor.wait_for_end(Instant::now() + grace),
+            );
             let mut contexts = vec![self.context()];
             if let CalledServer::Several(all) = self.server() {
                 contexts.extend(all.iter().map(|one| &one.context));
@@ -230,9 +240,14 @@ impl Upstream for UpstreamService {
 
     fn retire(self: Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // Calls that still run after the grace lose their server.
-            self.stack.in_flight.wait_for_end(grace).await;
+            // Calls that still run after the grace lose their server, also those of the previous
+            // process.
+            let due = Instant::now() + grace;
+            self.context().predecessor_calls.wait_for_end(due).await;
+            let left = due.saturating_duration_since(Instant::now());
+            self.stack.in_flight.wait_for_end(left).await;
             self.server().close().await;
+            self.context().predecessor_calls.set_running(false);
             self.context().tasks.stop(RETIRE_GRACE).await;
         })
     }

@@ -7,6 +7,7 @@ use weir_wire::{LogLevel, Revision};
 
 use super::handover_bench::HandoverBench;
 use super::{is_gone, successors};
+use crate::admin::OperatorClient;
 use crate::harness::{
     Weir, begin_gated_call, resume_to_end, signal, wait_until, wait_until_async,
     within_test_timeout,
@@ -558,6 +559,52 @@ async fn call_in_a_moved_child_process_ends_although_the_next_process_is_stopped
     });
 }
 
+/// Waits until the next process has the sessions and child processes of the one before.
+fn wait_for_sessions(weir: &Weir) {
+    wait_until("the child to move", || {
+        let output = weir.process.output();
+        output
+            .contains("graceful restart: sessions received")
+            .then_some(())
+    });
+}
+
+/// The process before has the call: to the process after, the child is unused.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_in_a_moved_child_process_ends_although_the_next_process_would_end_the_child() {
+    let config = {
+        let mut config = config_of_child();
+        config["upstreams"]["one"]["session"] = json!("principal");
+        config["upstreams"]["one"]["limits"] = json!({ "session_idle": "1s" });
+        config
+    };
+    let (weir, slow) = begin_call_in_child(&config).await;
+    weir.process.signal("USR2");
+    let next = wait_until("the next process", || successors(&weir).first().copied());
+    wait_for_sessions(&weir);
+    let ops = OperatorClient::of(&weir);
+    ops.change("/admin/upstreams/one/drain", json!({})).await;
+    assert_eq!(
+        ops.get_json("/admin/upstreams/one").await["state"],
+        "draining"
+    );
+    let mut changed = config.clone();
+    changed["upstreams"]["one"]["env"] = json!({ "CHANGED": "yes" });
+    weir.rewrite_config(changed);
+    signal(next, "HUP");
+    expect_result(slow).await;
+    wait_until("the process before to end", || {
+        is_gone(weir.process.id()).then_some(())
+    });
+    wait_until_async("the end of all calls", async || {
+        (ops.get_json("/admin/upstreams/one").await["state"] == "drained").then_some(())
+    })
+    .await;
+    signal(next, "TERM");
+    wait_until("the next process to end", || is_gone(next).then_some(()));
+}
+
 /// The call's messages go through both processes after.
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -567,12 +614,7 @@ async fn call_in_a_child_process_that_moved_twice_ends_after_the_shorter_drain_o
     let (weir, slow) = begin_call_in_child(&config).await;
     weir.process.signal("USR2");
     let next = wait_until("the next process", || successors(&weir).first().copied());
-    wait_until("the child to move", || {
-        let output = weir.process.output();
-        output
-            .contains("graceful restart: sessions received")
-            .then_some(())
-    });
+    wait_for_sessions(&weir);
     config["drain"] = json!("1s");
     weir.rewrite_config(config);
     signal(next, "USR2");

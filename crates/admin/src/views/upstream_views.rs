@@ -299,7 +299,11 @@ impl UpstreamView {
 fn state(status: &UpstreamStatus) -> &'static str {
     match (status.closed.map(|closed| closed.mode), status.reach()) {
         (Some(ClosingMode::Disabled), _) => "disabled",
-        (Some(ClosingMode::Draining), _) if status.health.in_flight > 0 => "draining",
+        (Some(ClosingMode::Draining), _)
+            if status.health.in_flight > 0 || status.health.predecessor_runs =>
+        {
+            "draining"
+        }
         (Some(ClosingMode::Draining), _) => "drained",
         (None, UpstreamReach::Down) => "down",
         (None, UpstreamReach::Up) => "up",

@@ -34,9 +34,17 @@ struct ExportedPoolSession {
     /// The last request id of the previous process. A process of an earlier release names none.
     #[serde(default)]
     last_id: u64,
+    /// True if calls of the previous process go on in it. A process of an earlier release does not
+    /// say so.
+    #[serde(default = "may_be_used")]
+    is_used: bool,
     /// True if the session was described before, and this is about a later task in it.
     #[serde(default)]
     is_known: bool,
+}
+
+fn may_be_used() -> bool {
+    true
 }
 
 fn to_bytes(exported: &ExportedPoolSession) -> Option<Bytes> {
@@ -75,6 +83,13 @@ impl ImportedSessions {
         std::mem::take(&mut self.sessions.lock())
     }
 }
+
+/// True if a call uses a session of [`SessionPool::export`], or a task.
+fn is_used(session: &Arc<UpstreamSession>) -> bool {
+    // The references of its slot and of the caller.
+    Arc::strong_count(session) > 2
+}
+
 impl SessionPool {
     /// Describes the sessions for the next process, which owns them from now on.
     pub(crate) fn export(&self) -> Vec<Bytes> {
@@ -87,6 +102,7 @@ impl SessionPool {
                 session: session.export()?,
                 tasks: Vec::new(),
                 last_id,
+                is_used: is_used(&session),
                 is_known: false,
             };
             let known = ExportedPoolSession {
@@ -182,6 +198,9 @@ impl SessionPool {
             return None;
         }
         self.hold_for_tasks(&session, exported.tasks);
+        if exported.is_used {
+            self.context.predecessor_calls.hold(&session);
+        }
         Some(session)
     }
 

@@ -16,6 +16,7 @@ mod hung_children;
 mod instances;
 mod kept_connections;
 mod large_results;
+mod predecessor_calls;
 mod probing;
 mod question_answers;
 mod repeating;
