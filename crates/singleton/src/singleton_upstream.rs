@@ -217,10 +217,15 @@ impl SingletonUpstream {
         self.lease.release(false).await;
     }
 
-    /// Takes no further calls of other replicas, and waits until those that run have ended.
+    /// Takes no further calls of other replicas, and waits until those that run have ended, also
+    /// those of the process before this one.
     async fn drain_calls(&self) {
         self.lease.begin_drain();
-        while self.local.health().in_flight > 0 {
+        loop {
+            let health = self.local.health();
+            if health.in_flight == 0 && !health.predecessor_runs {
+                return;
+            }
             sleep(CALLS_LOOK_INTERVAL).await;
         }
     }

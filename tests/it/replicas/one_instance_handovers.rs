@@ -12,7 +12,9 @@ use super::one_instance::{
     count, counted, job, mocks, next_report, open, other_than, owner, start, start_with_child,
 };
 use crate::handover::{is_gone, successors};
-use crate::harness::{CheckedClient, ForeignServer, peers_are_enabled, signal, wait_until};
+use crate::harness::{
+    CheckedClient, ForeignServer, peers_are_enabled, signal, wait_until, within_test_timeout,
+};
 
 /// The pause between calls that go on while a replica ends.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
@@ -115,6 +117,40 @@ async fn lists_are_not_lost_when_the_owner_is_reloaded_with_changed_settings() {
     for output in replicas.outputs() {
         assert!(!output.contains("upstream list watch failed"), "{output}");
     }
+}
+
+/// The lease and the child are the next process's, the call is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_the_process_before_ends_although_the_next_process_is_stopped() {
+    let (mut replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
+    let number = owner(&replicas);
+    let client = open(&replicas, number, Revision::MODERN).await;
+    let calling =
+        tokio::spawn(async move { client.call("count", json!({ "wait_ms": 6000 })).await });
+    let restarted = replicas.replica(number);
+    wait_until("the call", || {
+        (restarted.metric("weir_upstream_in_flight", &[]) > 0.5).then_some(())
+    });
+    restarted.process.signal("USR2");
+    let next = wait_until("the next process", || {
+        successors(restarted).first().copied()
+    });
+    wait_until("the child to move", || {
+        let output = restarted.process.output();
+        output
+            .contains("graceful restart: sessions received")
+            .then_some(())
+    });
+    signal(next, "TERM");
+    let answer = within_test_timeout("the answer", calling).await.unwrap();
+    assert_eq!(counted(&answer).0, files.started()[0]);
+    wait_until("the next process to end", || is_gone(next).then_some(()));
+    // Its first process has ended by itself.
+    replicas.stop(number).await;
+    for other in replicas.running_numbers() {
+        count(&open(&replicas, other, Revision::MODERN).await).await;
+    }
+    assert_eq!(files.started().len(), 2, "the lease was given up");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
