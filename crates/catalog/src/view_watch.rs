@@ -52,7 +52,7 @@ impl Catalog {
             last: ContentVersion::default(),
             change_count: None,
             repeats: 0,
-            is_behind: false,
+            is_resumed: false,
         };
         (watching.last, watching.change_count, watching.repeats) = watching.now();
         watching
@@ -98,8 +98,7 @@ impl Catalog {
     }
 }
 
-/// The receiver of [`Catalog::watch_list`]. Cheap enough for tens of thousands: no task, no
-/// channel.
+/// The receiver of [`Catalog::watch_list`]. Cheap enough for tens of thousands: no task or channel.
 pub struct ViewWatch {
     changes: ChangeReceiver,
     catalog: Arc<Catalog>,
@@ -113,34 +112,34 @@ pub struct ViewWatch {
     change_count: Option<ChangeCount>,
     /// The repeated notifications up to then.
     repeats: u64,
-    /// The client was last notified of another version, before this watch began.
-    is_behind: bool,
+    /// True until the list is compared with the one of which an earlier watch notified.
+    is_resumed: bool,
 }
 
 impl ViewWatch {
-    /// The next change of the list that the principal sees. For a caller that is polled itself,
-    /// such as a response body.
+    /// The next change of the list that the principal sees, for a caller that is polled itself.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<ListChange> {
-        if std::mem::take(&mut self.is_behind) {
+        if std::mem::take(&mut self.is_resumed) && self.take_change() {
             return Poll::Ready(ListChange::Changed);
         }
         loop {
             match self.changes.poll_changed(cx) {
-                Poll::Ready(ListChange::Changed) => {
-                    let (version, change_count, repeats) = self.now();
-                    let is_repeated = repeats > std::mem::replace(&mut self.repeats, repeats);
-                    let has_changed = is_repeated
-                        | ChangeCount::has_grown_since(
-                            change_count,
-                            std::mem::replace(&mut self.change_count, change_count),
-                        );
-                    if std::mem::replace(&mut self.last, version) != version || has_changed {
-                        return Poll::Ready(ListChange::Changed);
-                    }
+                Poll::Ready(ListChange::Changed) if self.take_change() => {
+                    return Poll::Ready(ListChange::Changed);
                 }
+                Poll::Ready(ListChange::Changed) => {}
                 end @ (Poll::Ready(ListChange::EndpointGone) | Poll::Pending) => return end,
             }
         }
+    }
+
+    /// Notes the list as it is now. True if its client is to be notified.
+    fn take_change(&mut self) -> bool {
+        let (version, change_count, repeats) = self.now();
+        let is_repeated = repeats > std::mem::replace(&mut self.repeats, repeats);
+        let before = std::mem::replace(&mut self.change_count, change_count);
+        let has_changed = is_repeated | ChangeCount::has_grown_since(change_count, before);
+        std::mem::replace(&mut self.last, version) != version || has_changed
     }
 
     /// The version that the client knows, once it was notified of the last change.
@@ -149,10 +148,9 @@ impl ViewWatch {
         self.last
     }
 
-    /// Continues from the version of which the client was notified in an earlier watch: if it sees
-    /// another one now, that is a change.
+    /// Continues from the version of an earlier watch: another one at the next poll is a change.
     pub fn resume_from(&mut self, notified: ContentVersion) {
-        self.is_behind = notified != self.last;
+        (self.last, self.is_resumed) = (notified, true);
     }
 
     fn now(&self) -> (ContentVersion, Option<ChangeCount>, u64) {

@@ -1,5 +1,7 @@
 //! Legacy sessions that move to the next process: their clients notice only a stream that ends.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockTool};
 use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient};
@@ -426,6 +428,34 @@ async fn a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_
         .unwrap();
     assert_eq!(late.ask("ping", json!({})).await.unwrap().status, 200);
     assert_eq!(old.ask("ping", json!({})).await.unwrap().status, 200);
+    bench.end();
+}
+
+/// The first walk of the next process ends after its client's stream has begun there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_did_not_change_are_not_announced_after_a_graceful_restart() {
+    let mut bench = HandoverBench::new(server()).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let before = client.get_stream().await.unwrap();
+    client.list_tools().await.unwrap();
+    let tools = client.ask("tools/list", json!({})).await.unwrap();
+    let list = AnswerStep::Result(json!({ "tools": tools.result()["tools"] }));
+    let slow = MockBehaviour::steps([AnswerStep::Wait(Duration::from_millis(300)), list]);
+    bench.mock_server.add_rule("tools/list", usize::MAX, slow);
+    bench.hand_over();
+    within_test_timeout("the end of the stream", before.finish())
+        .await
+        .unwrap();
+    bench.wait_until_it_accepts_alone();
+    let stream = client.get_stream().await.unwrap();
+    let listed = client.list_tools().await.unwrap();
+    assert!(!listed.is_empty());
+    // Announcements of changes wait for further ones.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.delete().await.unwrap();
+    let rest = within_test_timeout("the end of the stream", stream.finish());
+    let messages = format!("{:?}", rest.await.unwrap());
+    assert!(!messages.contains("list_changed"), "{messages}");
     bench.end();
 }
 

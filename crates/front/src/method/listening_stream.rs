@@ -6,13 +6,13 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_catalog::{ListChange, UpdateReader, ViewWatch};
+use weir_catalog::{ListChange, UpdateReader, View, ViewWatch};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::BoxFuture;
 use weir_core::session_notifier::{SessionMessage, SessionReceiver};
@@ -46,6 +46,19 @@ pub(super) struct WatchedList {
     /// The list that the notification names.
     pub(super) kind: ListKind,
     pub(super) watching: ViewWatch,
+    /// The wait for the first walks over the upstreams, if the client was notified of the list
+    /// before them: the list without their items is none of its changes.
+    pub(super) settling: Option<BoxFuture<'static, Arc<View>>>,
+}
+
+impl WatchedList {
+    fn poll_changed(&mut self, cx: &mut Task<'_>) -> Poll<ListChange> {
+        if let Some(settling) = &mut self.settling {
+            ready!(settling.as_mut().poll(cx));
+            self.settling = None;
+        }
+        self.watching.poll_changed(cx)
+    }
 }
 
 /// The kind of a listening stream.
@@ -300,7 +313,7 @@ impl ListeningStream {
         let Self { changes, kind, .. } = self;
         changes.iter_mut().find_map(|watched| {
             loop {
-                let Poll::Ready(change) = watched.watching.poll_changed(cx) else {
+                let Poll::Ready(change) = watched.poll_changed(cx) else {
                     return None;
                 };
                 let ListeningKind::Get {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use weir_catalog::UpdateInbox;
+use futures_util::FutureExt as _;
+use weir_catalog::{UpdateInbox, View};
 use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
@@ -112,7 +113,13 @@ async fn listen_in_session(
     let declared = LazyCell::new(|| {
         lists::declared_lists(context, session.class_of_lists(), sender.principal())
     });
-    continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
+    let catalog = context.shared().catalog();
+    let settling = |list| -> BoxFuture<'static, Arc<View>> {
+        let (catalog, endpoint) = (catalog.clone(), context.endpoint().clone());
+        let class = session.class_of_lists();
+        Box::pin(async move { catalog.settled_view(&endpoint, list, class).await })
+    };
+    continue_from_last(&mut changes, &hold, |kind| declared.has(kind), settling);
     let notifier = &context.ports().notifier;
     let messages = notifier.open_receiver(session.key, session.record.log_messages());
     match load_session(head).await {
@@ -323,23 +330,27 @@ fn watch(
             list,
             kind: told_as(list),
             watching: watch(list),
+            settling: None,
         })
         .collect()
 }
 
 /// Continues after the session's previous stream: changes in between are announced, once for each
 /// kind of notification. If the client may know any version of a list, as after it came from another
-/// replica, the list is announced only if its kind is declared.
+/// replica, the list is announced only if its kind is declared. A list that is not settled, as after
+/// a graceful restart, is compared once it is.
 fn continue_from_last(
     changes: &mut [WatchedList],
     hold: &GetStreamGuard,
     is_declared: impl Fn(ListKind) -> bool,
+    settle: impl Fn(ListKind) -> BoxFuture<'static, Arc<View>>,
 ) {
     let mut behind = ListKinds::default();
     for WatchedList {
         list,
         kind,
         watching,
+        settling,
     } in changes
     {
         let last = hold
@@ -348,7 +359,12 @@ fn continue_from_last(
             .filter(|last| *last != UNKNOWN_VERSION || is_declared(*kind));
         if let Some(last) = last {
             watching.resume_from(last);
-            behind = behind.with(*kind);
+            let mut settled = settle(*list);
+            if settled.as_mut().now_or_never().is_some() {
+                behind = behind.with(*kind);
+            } else {
+                *settling = Some(settled);
+            }
         }
         hold.record_notified(*list, watching.last());
     }

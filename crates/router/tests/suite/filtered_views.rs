@@ -214,6 +214,34 @@ async fn only_clients_with_a_changed_list_are_notified() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resumed_watch_is_compared_with_the_list_at_its_first_poll() {
+    let (fake, world) = three();
+    let alice = principal("alice");
+    let watch = || {
+        world
+            .catalog
+            .watch_list(&endpoint(), CapabilityClass::BASE, ListKind::Tools, &alice)
+    };
+    // Nothing was walked yet.
+    let (mut same, mut other) = (watch(), watch());
+    let empty = same.last();
+    world.settled().await;
+    let settled = watch().last();
+    assert_ne!(settled, empty);
+    same.resume_from(settled);
+    other.resume_from(empty);
+    assert_eq!(
+        (told(&mut same).await, told(&mut other).await),
+        (None, Some(ListChange::Changed))
+    );
+    assert_eq!((same.last(), other.last()), (settled, settled));
+    fake.set_tools(&["a"]);
+    fake.tell();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(told(&mut same).await, Some(ListChange::Changed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusals_are_on_record_and_never_reach_the_upstream() {
     let (fake, world) = three();
     world.gate.rule("bob", "a", GateRule::Denied);
