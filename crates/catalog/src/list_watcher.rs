@@ -1,8 +1,7 @@
 //! The background task that follows one upstream's list in one capability class. It opens a watch,
 //! walks, waits for a change, and walks again. When the watch is lost, it opens another.
 //!
-//! It alone writes its feed. Whichever way the upstream fails, the feed keeps the last good items
-//! until they are too old.
+//! It alone writes its feed, which keeps the last good items of an upstream that fails for a time.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -24,7 +23,7 @@ use crate::late_confirmations::LateConfirmations;
 use crate::list_feed::{ListFeed, ListSnapshot};
 use crate::list_state::ListState;
 use crate::walk_span::WalkSpan;
-use weir_items::{RefreshPacer, WalkTrigger, is_same_cause, requested_pause};
+use weir_items::{RefreshPacer, WalkTrigger, announced_until, is_same_cause, requested_pause};
 
 mod upstream_walk;
 
@@ -87,7 +86,10 @@ impl ListWatcher {
             let opened = self.open().await;
             let began = Instant::now();
             let failure = match opened {
-                Ok(mut watch) => self.follow(&mut *watch).await,
+                Ok(mut watch) => {
+                    let Err(failure) = self.follow(&mut *watch).await;
+                    failure
+                }
                 Err(failure) => {
                     self.feed.end_walk(opening);
                     failure
@@ -96,8 +98,7 @@ impl ListWatcher {
             if began.elapsed() >= self.context.settings.reopen_calm {
                 self.backoff.reset();
             }
-            // Connections and child processes end with this process, or move to the next one: that
-            // is no loss, and the lists stay as they are.
+            // Connections and child processes that end with this process, or move, are no loss.
             self.context.wait_while_ending().await;
             self.handle_loss(&failure);
             let grace = self.followed.rules().given.grace;
@@ -137,11 +138,11 @@ impl ListWatcher {
     }
 
     /// Walks, and walks again on every cause, until the watch is lost.
-    async fn follow(&mut self, watch: &mut dyn ListWatch) -> Failure {
+    async fn follow(&mut self, watch: &mut dyn ListWatch) -> Result<Infallible, Failure> {
         let mut trigger = WalkTrigger::Requested;
         loop {
-            self.wait_for_pace(trigger).await;
-            self.pace.begin(Instant::now());
+            trigger = self.wait_for_pace(watch, trigger).await?;
+            self.pace.begin(Instant::now(), trigger);
             let before = self.feed.snapshot();
             let is_own = !self.changed_lists.is_empty() || self.feed.peek().walks == 0;
             let following = self.feed.begin_walk(is_own);
@@ -149,41 +150,43 @@ impl ListWatcher {
             self.feed.end_walk(following);
             let has_changed = self.feed.peek().differs_from(&before);
             self.pace.end(Instant::now(), has_changed);
-            if let Err(failure) = refreshed {
-                return failure;
-            }
-            match self.trigger_or_repeat(watch).await {
-                Ok(next) => trigger = next,
-                Err(failure) => return failure,
-            }
-            if let WalkTrigger::Announced(kinds) = trigger {
-                self.changed_lists = kinds;
-            }
+            refreshed?;
+            trigger = self.trigger_or_repeat(watch).await?;
         }
     }
 
-    /// Waits until the next walk may begin. A request of an operator or for another replica shortens
-    /// the wait after a reported change.
-    async fn wait_for_pace(&mut self, trigger: WalkTrigger) {
+    /// Waits until the next walk may begin. After a reported change it takes further reports, and a
+    /// request of an operator or for another replica shortens the wait.
+    async fn wait_for_pace(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        trigger: WalkTrigger,
+    ) -> Result<WalkTrigger, Failure> {
+        let poll = self.followed.rules().given.poll;
         let (now, feed) = (Instant::now(), self.feed.clone());
-        let (gate, requested) = (self.pace.gate(now), self.pace.requested_gate(now));
-        let is_reported = matches!(trigger, WalkTrigger::Announced(_));
+        let (gate, requested) = (self.pace.gate(now, poll), self.pace.requested_gate(now));
+        let WalkTrigger::Announced(kinds) = trigger else {
+            self.expiring(sleep_until(gate.min(requested))).await;
+            return Ok(trigger);
+        };
+        self.changed_lists = kinds;
         let pause = async {
-            let is_requested = async {
-                if is_reported {
+            tokio::select! {
+                () = sleep_until(gate) => {}
+                () = async {
                     tokio::select! {
                         () = feed.walk_now.notified() => {}
                         () = feed.wait_for_need() => {}
                     }
-                }
-                sleep_until(requested).await;
-            };
-            tokio::select! {
-                () = sleep_until(gate) => {}
-                () = is_requested => {}
+                    sleep_until(requested).await;
+                } => {}
             }
         };
-        self.expiring(pause).await;
+        let label = self.label();
+        let count = || instruments().list_changed_in.add(1, &[label.clone()]);
+        let announced = announced_until(pause, watch, kinds, count);
+        self.changed_lists = self.expiring(announced).await?;
+        Ok(WalkTrigger::Announced(self.changed_lists))
     }
 
     async fn refresh(
@@ -228,9 +231,8 @@ impl ListWatcher {
         triggered
     }
 
-    /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
-    /// operator asks, another replica has other lists, a call of a listed item failed as unknown, or
-    /// it is time to look or to ask again for a list that failed.
+    /// Waits for a reason to walk again ([`WalkTrigger`]). It is also time to look once a call of a
+    /// listed item failed as unknown.
     async fn next_trigger(&self, watch: &mut dyn ListWatch) -> Result<WalkTrigger, Failure> {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;

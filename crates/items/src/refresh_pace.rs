@@ -1,9 +1,14 @@
 //! The pace of following the changes of an upstream.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::Failure;
 use weir_core::port::doubled;
+use weir_core::upstream::{ListKinds, ListWatch};
+
+use crate::WalkTrigger;
 
 /// The pace of walking an upstream that reports changes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +16,14 @@ pub struct RefreshPace {
     /// Least time between the starts of two walks.
     pub min_interval: Duration,
     /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
-    /// doubles, and is at least twice that of a walk.
+    /// doubles, and is at least twice that of a walk. Walks at a time of weir's own do not count.
     pub walks_before_slowing: u32,
     /// The pause that ends a row, after the time at which the next walk may begin.
     pub calm: Duration,
     /// The most that the time grows to. The last change is seen after this time at the latest.
     pub max_interval: Duration,
-    /// The most that the time grows to after `walks_before_slowing` walks in a row that found no
-    /// change: some servers report changes because weir reads their lists.
+    /// The most that the time grows to after `walks_before_slowing` reported changes in a row that
+    /// were none: some servers report changes because weir reads their lists.
     pub max_interval_unchanged: Duration,
 }
 
@@ -40,13 +45,18 @@ impl Default for RefreshPace {
 #[derive(Debug)]
 pub struct RefreshPacer {
     rules: RefreshPace,
-    last: Option<LastWalk>,
+    /// The beginning of the last walk.
+    last: Option<Instant>,
+    /// The last walk of the row.
+    last_in_row: Option<LastWalk>,
     walks_in_row: u32,
-    /// The last walks of the row that found no change.
+    /// True if the last walk followed a reported change.
+    is_reported: bool,
+    /// The last reported changes of the row that were none.
     unchanged_in_row: u32,
 }
 
-/// The times of the last walk. They are the same until it ends.
+/// The times of a walk. They are the same until it ends.
 #[derive(Clone, Copy, Debug)]
 struct LastWalk {
     began: Instant,
@@ -59,14 +69,18 @@ impl RefreshPacer {
         Self {
             rules,
             last: None,
+            last_in_row: None,
             walks_in_row: 0,
+            is_reported: false,
             unchanged_in_row: 0,
         }
     }
 
-    /// The earliest time for the next walk, if the upstream reported a change.
-    pub fn gate(&self, now: Instant) -> Instant {
-        self.gate_within(self.longest(), now)
+    /// The earliest time for the next walk, if the upstream reported a change, and would be walked
+    /// after `poll` without one.
+    pub fn gate(&self, now: Instant, poll: Duration) -> Instant {
+        let most = self.longest().min(poll.max(self.rules.max_interval));
+        self.gate_within(most, now)
     }
 
     /// The earliest time for the next walk, if others than the upstream request it.
@@ -75,9 +89,14 @@ impl RefreshPacer {
     }
 
     /// A walk begins now.
-    pub fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant, trigger: WalkTrigger) {
+        self.last = Some(now);
+        self.is_reported = matches!(trigger, WalkTrigger::Announced(_));
+        if matches!(trigger, WalkTrigger::Poll | WalkTrigger::Retry) {
+            return;
+        }
         let is_calm = self
-            .last
+            .last_in_row
             .is_none_or(|last| now >= self.next_walk(last, self.longest()) + self.rules.calm);
         self.walks_in_row = if is_calm {
             0
@@ -87,7 +106,7 @@ impl RefreshPacer {
         if is_calm {
             self.unchanged_in_row = 0;
         }
-        self.last = Some(LastWalk {
+        self.last_in_row = Some(LastWalk {
             began: now,
             ended: now,
         });
@@ -95,12 +114,14 @@ impl RefreshPacer {
 
     /// The walk that began last ends now. `has_changed` tells that it found a change.
     pub fn end(&mut self, now: Instant, has_changed: bool) {
-        self.unchanged_in_row = if has_changed {
-            0
-        } else {
-            self.unchanged_in_row.saturating_add(1)
-        };
-        if let Some(last) = &mut self.last {
+        if has_changed {
+            self.unchanged_in_row = 0;
+        } else if self.is_reported {
+            self.unchanged_in_row = self.unchanged_in_row.saturating_add(1);
+        }
+        if let Some(last) = &mut self.last_in_row
+            && self.last == Some(last.began)
+        {
             last.ended = now;
         }
     }
@@ -115,8 +136,9 @@ impl RefreshPacer {
     }
 
     fn gate_within(&self, most: Duration, now: Instant) -> Instant {
-        self.last
-            .map_or(now, |last| now.max(self.next_walk(last, most)))
+        let row = self.last_in_row.map(|last| self.next_walk(last, most));
+        let least = self.last.map(|last| last + self.rules.min_interval);
+        row.into_iter().chain(least).fold(now, Instant::max)
     }
 
     fn next_walk(&self, last: LastWalk, most: Duration) -> Instant {
@@ -132,9 +154,45 @@ impl RefreshPacer {
     }
 }
 
+/// Waits for the end of `pause`, and takes the announced changes of lists meanwhile, to those of
+/// `before`. Calls `count` for each announcement.
+///
+/// # Errors
+/// The watch is lost.
+pub async fn announced_until(
+    pause: impl Future<Output = ()>,
+    watch: &mut dyn ListWatch,
+    before: ListKinds,
+    count: impl Fn(),
+) -> Result<ListKinds, Failure> {
+    let (mut pause, mut kinds) = (pin!(pause), before);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut pause => return Ok(kinds),
+            changed = watch.next_change() => {
+                kinds = kinds.or(changed?);
+                count();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::sleep;
+    use weir_core::port::BoxFuture;
+    use weir_core::upstream::{ListKind, ListPage, ServerDescription};
+
     use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn reported() -> WalkTrigger {
+        WalkTrigger::Announced(ListKinds::default())
+    }
 
     // Proves D11.
     #[test]
@@ -143,8 +201,8 @@ mod tests {
         let start = Instant::now();
         let (mut now, mut starts) = (start, Vec::new());
         while now < start + Duration::from_secs(60) {
-            now = pace.gate(now);
-            pace.begin(now);
+            now = pace.gate(now, MINUTE);
+            pace.begin(now, reported());
             pace.end(now, true);
             starts.push(now - start);
         }
@@ -164,9 +222,9 @@ mod tests {
         assert!(early >= 20 && late <= 6, "{early} {late}");
         // After a pause the first change is followed at once again.
         let later = now + Duration::from_secs(10);
-        assert_eq!(pace.gate(later), later);
-        pace.begin(later);
-        assert_eq!(pace.gate(later), later + Duration::from_millis(500));
+        assert_eq!(pace.gate(later, MINUTE), later);
+        pace.begin(later, reported());
+        assert_eq!(pace.gate(later, MINUTE), later + Duration::from_millis(500));
     }
 
     /// A server that announces a change whenever weir reads its list was read once in 4 s, for ever.
@@ -178,8 +236,8 @@ mod tests {
         let mut now = start;
         let mut walks = 0;
         while now < start + Duration::from_secs(3600) {
-            now = pace.gate(now);
-            pace.begin(now);
+            now = pace.gate(now, MINUTE);
+            pace.begin(now, reported());
             now += Duration::from_millis(20);
             pace.end(now, false);
             walks += 1;
@@ -187,10 +245,86 @@ mod tests {
         assert!((60..120).contains(&walks), "{walks}");
         // Requests of others than the server do not wait for that.
         assert!(pace.requested_gate(now) <= now + rules.max_interval);
-        now = pace.gate(now);
-        pace.begin(now);
+        // Nor does the time at which weir reads the lists anyway.
+        let poll = Duration::from_secs(10);
+        assert!(pace.gate(now, poll) <= now + poll);
+        assert!(pace.gate(now, Duration::ZERO) <= now + rules.max_interval);
+        now = pace.gate(now, MINUTE);
+        pace.begin(now, reported());
         pace.end(now, true);
-        assert!(pace.gate(now) <= now + rules.max_interval);
+        assert!(pace.gate(now, MINUTE) <= now + rules.max_interval);
+    }
+
+    #[test]
+    fn change_after_many_polls_is_followed_at_once() {
+        let rules = RefreshPace::default();
+        let mut pace = RefreshPacer::new(rules);
+        let mut now = Instant::now();
+        for trigger in [WalkTrigger::Poll, WalkTrigger::Retry] {
+            for _ in 0..100 {
+                now = pace.requested_gate(now + Duration::from_secs(2));
+                pace.begin(now, trigger);
+                now += Duration::from_millis(20);
+                pace.end(now, false);
+            }
+            assert!(pace.gate(now, MINUTE) <= now + rules.min_interval);
+        }
+        // One of the two stood between the walks of a storm.
+        for _ in 0..100 {
+            now = pace.gate(now, MINUTE);
+            pace.begin(now, reported());
+            pace.end(now, false);
+            pace.begin(now, WalkTrigger::Poll);
+            pace.end(now, false);
+        }
+        assert!(pace.gate(now, MINUTE) > now + rules.max_interval);
+    }
+
+    /// A watch with these outcomes, which waits after them.
+    struct ScriptedWatch(Vec<Result<ListKinds, Failure>>);
+
+    impl ListWatch for ScriptedWatch {
+        fn about(&self) -> &ServerDescription {
+            unreachable!("it is not asked")
+        }
+
+        fn list(
+            &mut self,
+            _kind: ListKind,
+            _cursor: Option<String>,
+        ) -> BoxFuture<'_, Result<ListPage, Failure>> {
+            unreachable!("it is not listed")
+        }
+
+        fn next_change(&mut self) -> BoxFuture<'_, Result<ListKinds, Failure>> {
+            match self.0.pop() {
+                Some(outcome) => Box::pin(std::future::ready(outcome)),
+                None => Box::pin(std::future::pending()),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pause_takes_announced_changes_and_ends_with_the_watch() {
+        let only = |kind| ListKinds::default().with(kind);
+        let (begun, counted) = (Instant::now(), Cell::new(0));
+        let mut watch = ScriptedWatch(vec![
+            Ok(only(ListKind::Prompts)),
+            Ok(only(ListKind::Resources)),
+        ]);
+        let count = || counted.set(counted.get() + 1);
+        let before = only(ListKind::Tools);
+        let kinds = announced_until(sleep(MINUTE), &mut watch, before, count).await;
+        assert!(begun.elapsed() >= MINUTE);
+        assert_eq!(counted.get(), 2);
+        let all = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
+        assert_eq!(kinds.ok(), Some(all.into_iter().collect()));
+
+        let lost = Failure::internal("lost");
+        let mut watch = ScriptedWatch(vec![Err(lost), Ok(before)]);
+        let kinds = announced_until(sleep(MINUTE), &mut watch, before, count).await;
+        assert!(kinds.is_err());
+        assert!(begun.elapsed() < MINUTE * 2, "at once");
     }
 
     #[test]
@@ -200,12 +334,12 @@ mod tests {
         let mut now = Instant::now();
         let mut last = now;
         for _ in 0..40 {
-            now = pace.gate(now);
+            now = pace.gate(now, MINUTE);
             last = now;
-            pace.begin(now);
+            pace.begin(now, reported());
             now += Duration::from_millis(1500);
             pace.end(now, true);
         }
-        assert!(pace.gate(now) >= last + Duration::from_secs(3));
+        assert!(pace.gate(now, MINUTE) >= last + Duration::from_secs(3));
     }
 }
