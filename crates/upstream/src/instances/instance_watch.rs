@@ -141,10 +141,10 @@ struct WatchPlace {
 }
 
 impl WatchPlace {
-    /// Returns the failure of a list that the instance does not give now. The watch is lost if
-    /// another instance gives the list: the other lists would be lost for nothing otherwise. If none
-    /// does, the list fails alone, and is asked for again no later than another instance may be.
-    async fn fail_not_now(&self, kind: ListKind, failure: Failure) -> Failure {
+    /// Returns the failure of a list that the instance does not give. The watch is lost if another
+    /// instance gives the list: the other lists would be lost for nothing otherwise. If none does,
+    /// the list fails alone, and is asked for again no later than another instance may be.
+    async fn fail_list(&self, kind: ListKind, failure: Failure) -> Failure {
         let instance = &self.all[self.index];
         instance.pause_lists_after(&failure);
         let others = (1..self.all.len()).map(|step| (self.index + step) % self.all.len());
@@ -155,6 +155,8 @@ impl WatchPlace {
                 let asking = other.gives_list(kind, self.class);
                 if let Ok(true) = timeout(OTHER_LIST_WAIT, Box::pin(asking)).await {
                     self.watched.move_on(self.index, index);
+                    let now = instance.context.clock.now();
+                    instance.list_pause.begin(now, failure.retry_delay());
                     let label = &instance.context.label;
                     return label
                         .fail(FailureKind::Unavailable, failure.message().to_owned())
@@ -193,19 +195,29 @@ impl ListWatch for InstanceWatch {
             };
             let is_declared = self.inner.about().offers.has(kind);
             let listed = self.inner.list(kind, cursor).await;
-            if is_answered(&listed) {
+            let is_answered = is_answered(&listed);
+            if is_answered {
                 instance.record_life();
             }
-            if is_answered(&listed) || listed.as_ref().is_err_and(is_not_now) {
+            if is_answered || listed.as_ref().is_err_and(is_not_now) {
                 attempt.next = None;
             }
             drop(attempt);
             match listed {
-                // An undeclared list that is not given is no reason to leave the instance.
-                Err(failure) if is_not_now(&failure) && is_declared => {
-                    Err(place.fail_not_now(kind, failure).await)
+                Ok(page) => {
+                    place.watched.note_given(kind);
+                    Ok(page)
                 }
-                listed => listed,
+                // An undeclared list that is not given is no reason to leave the instance. Nor is an
+                // error that may be the answer of all of them.
+                Err(failure)
+                    if is_declared
+                        && (is_not_now(&failure)
+                            || is_answered && place.watched.was_given(kind)) =>
+                {
+                    Err(place.fail_list(kind, failure).await)
+                }
+                Err(failure) => Err(failure),
             }
         })
     }

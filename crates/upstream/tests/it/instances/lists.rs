@@ -65,6 +65,26 @@ async fn instance_that_does_not_give_its_lists_is_left() {
     assert_eq!(tools(&mut *watch).await, ["b"]);
 }
 
+#[tokio::test]
+async fn instance_that_answers_a_list_with_an_error_is_left_for_one_that_gives_it() {
+    let [a, b, c] = versions().await;
+    let upstream = build(weighted(&[(&a, 1), (&b, 1), (&c, 1)]));
+    let open = || upstream.clone().watch(CapabilityClass::BASE);
+    let mut watch = open().await.unwrap();
+    let error = || MockBehaviour::error(-32603, "broken", Value::Null);
+    for one in [&a, &b] {
+        one.add_rule("tools/list", 1, error());
+    }
+    // It may be the answer of all of them to a list that none gave so far.
+    assert!(watch.list(ListKind::Tools, None).await.is_err());
+    assert_eq!(tools(&mut *watch).await, ["a"]);
+    a.add_rule("tools/list", usize::MAX, error());
+    let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+    assert_eq!(failure.reason(), "unavailable", "the watch is lost");
+    assert_eq!(watched(&upstream), [2]);
+    assert_eq!(tools(&mut *open().await.unwrap()).await, ["c"]);
+}
+
 /// Answers as a server in maintenance, or with a limit, for so long.
 fn not_before(seconds: u32) -> MockBehaviour {
     MockBehaviour::retry_after(503, seconds)
