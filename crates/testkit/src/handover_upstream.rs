@@ -42,13 +42,11 @@ impl HandoverUpstream {
     /// The same upstream with the sessions that `export` describes.
     #[must_use]
     pub fn with_export(
-        self,
+        mut self,
         export: impl Fn() -> BoxFuture<'static, Vec<HandoverSession>> + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            export: Box::new(export),
-            ..self
-        }
+        self.export = Box::new(export);
+        self
     }
 }
 

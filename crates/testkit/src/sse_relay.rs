@@ -44,27 +44,18 @@ pub struct SseRelay {
 impl SseRelay {
     /// Starts it on a free port of loopback, in front of the Streamable HTTP server at this URL.
     pub async fn start(url: &str) -> Self {
-        Self::start_with(url, SseRelayKind::default()).await
+        Self::start_with(url, SseRelayKind::Usual).await
     }
 
-    /// As [`Self::start`]; a POST to the URL of the stream opens one, too, as at servers that look at
-    /// the path alone.
+    /// As [`Self::start`]; a POST to the URL of the stream opens one, too.
     pub async fn start_for_any_method(url: &str) -> Self {
-        let kind = SseRelayKind {
-            opens_for_posts: true,
-            ..SseRelayKind::default()
-        };
-        Self::start_with(url, kind).await
+        Self::start_with(url, SseRelayKind::OpensForPosts).await
     }
 
     /// As [`Self::start`]; the POST of a request gets its response once the request is answered, as
     /// by the servlet transports of the Java SDK.
     pub async fn start_responding_late(url: &str) -> Self {
-        let kind = SseRelayKind {
-            responds_late: true,
-            ..SseRelayKind::default()
-        };
-        Self::start_with(url, kind).await
+        Self::start_with(url, SseRelayKind::RespondsLate).await
     }
 
     async fn start_with(url: &str, kind: SseRelayKind) -> Self {
@@ -114,10 +105,11 @@ struct SseRelayState {
     inner: Mutex<SseRelayStreams>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct SseRelayKind {
-    responds_late: bool,
-    opens_for_posts: bool,
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum SseRelayKind {
+    Usual,
+    OpensForPosts,
+    RespondsLate,
 }
 
 #[derive(Debug, Default)]
@@ -186,9 +178,7 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
         .and_then(|number| number.parse::<u64>().ok());
     match (head.method, number) {
         (Method::GET, None) if head.uri.path() == STREAM => open(shared),
-        (Method::POST, None) if head.uri.path() == STREAM && shared.kind.opens_for_posts => {
-            open(shared)
-        }
+        (Method::POST, None) if shared.kind == SseRelayKind::OpensForPosts => open(shared),
         (Method::POST, Some(number)) => {
             let Some(stream) = shared.inner.lock().streams.get(&number).cloned() else {
                 return empty(StatusCode::NOT_FOUND);
@@ -201,9 +191,10 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
             if let Some(status) = shared.inner.lock().refusal_of(&parsed) {
                 return refusal(status);
             }
-            let answered = (shared.kind.responds_late && parsed["method"].is_string())
-                .then(|| shared.inner.lock().wait_for_answer(number, &parsed["id"]))
-                .flatten();
+            let answered = (shared.kind == SseRelayKind::RespondsLate
+                && parsed["method"].is_string())
+            .then(|| shared.inner.lock().wait_for_answer(number, &parsed["id"]))
+            .flatten();
             // An error means that the stream was closed in between.
             let is_open = stream.send(message).await.is_ok();
             if let Some(answered) = answered {
