@@ -434,14 +434,23 @@ async fn a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_
 /// The first walk of the next process ends after its client's stream has begun there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_that_did_not_change_are_not_announced_after_a_graceful_restart() {
-    let mut bench = HandoverBench::new(server()).await;
+    let list = AnswerStep::Result(
+        json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }),
+    );
+    let slow = MockBehaviour::steps([AnswerStep::Wait(Duration::from_millis(300)), list]);
+    let server = MockServer::legacy(Revision::V2025_11_25).with_library();
+    let mock_server = server.with_rule("tools/list", slow).start().await;
+    let weir = Weir::with_config(json!({ "upstreams": { "one": { "url": mock_server.url() } } }));
+    weir.wait_until_listed("/mcp", &["one__echo"]);
+    let processes = vec![weir.process.id()];
+    let mut bench = HandoverBench {
+        weir,
+        mock_server,
+        processes,
+    };
     let client = bench.client(Revision::V2025_11_25).await;
     let before = client.get_stream().await.unwrap();
-    client.list_tools().await.unwrap();
-    let tools = client.ask("tools/list", json!({})).await.unwrap();
-    let list = AnswerStep::Result(json!({ "tools": tools.result()["tools"] }));
-    let slow = MockBehaviour::steps([AnswerStep::Wait(Duration::from_millis(300)), list]);
-    bench.mock_server.add_rule("tools/list", usize::MAX, slow);
+    assert_eq!(client.list_tools().await.unwrap().len(), 1);
     bench.hand_over();
     within_test_timeout("the end of the stream", before.finish())
         .await
