@@ -183,7 +183,11 @@ impl ListWatcher {
             }
         };
         let label = self.label();
-        let count = || instruments().list_changed_in.add(1, &[label.clone()]);
+        let count = || {
+            instruments()
+                .list_changed_in
+                .add(1, std::slice::from_ref(&label))
+        };
         let announced = announced_until(pause, watch, kinds, count);
         self.changed_lists = self.expiring(announced).await?;
         Ok(WalkTrigger::Announced(self.changed_lists))

@@ -170,12 +170,11 @@ mod tests {
             ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
         expectation.is_about_task = is_about_task;
         let result = Bytes::copy_from_slice(result.as_bytes());
-        match classify_result(&limits, &expectation, result) {
-            ReplyEnd::Complete(Payload::Whole(result)) => {
-                Some(String::from_utf8(result.to_vec()).unwrap())
-            }
-            _ => None,
-        }
+        let end = classify_result(&limits, &expectation, result);
+        let ReplyEnd::Complete(Payload::Whole(result)) = end else {
+            return None;
+        };
+        Some(String::from_utf8(result.to_vec()).unwrap())
     }
 
     #[test]

@@ -314,7 +314,7 @@ impl StreamReader {
             match poll_fn(|cx| self.poll_part(stream, cx)).await {
                 Ok(Some(ResponsePart::Message(bytes))) => {
                     self.heard = true;
-                    for message in self.messages(bytes) {
+                    for message in self.messages(&bytes) {
                         if let Some(end) = self.take(message) {
                             return end.to_owned();
                         }
@@ -329,7 +329,7 @@ impl StreamReader {
         }
     }
 
-    fn messages(&self, bytes: Bytes) -> Vec<Message> {
+    fn messages(&self, bytes: &Bytes) -> Vec<Message> {
         match IncomingMessage::parse(bytes.clone(), &message_limits()) {
             Ok(IncomingMessage::One(message)) => vec![message],
             Ok(IncomingMessage::Batch(items)) => items
@@ -337,7 +337,7 @@ impl StreamReader {
                 .filter_map(|item| Message::parse(item, &message_limits()).ok())
                 .collect(),
             Err(_) => {
-                self.context.record.drop_event(&bytes);
+                self.context.record.drop_event(bytes);
                 Vec::new()
             }
         }

@@ -93,6 +93,7 @@ fn with_references(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
     #[test]

@@ -84,6 +84,7 @@ impl FolderWatch {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::Duration;
 
     use weir_testkit::TestFolder;

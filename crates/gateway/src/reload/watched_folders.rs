@@ -92,6 +92,7 @@ impl FolderSearch {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::os::unix::fs::symlink;
 
     use weir_testkit::TestFolder;
