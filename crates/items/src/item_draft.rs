@@ -14,24 +14,8 @@ use weir_schema::{SchemaCache, ToolSchema};
 use weir_wire::header;
 use weir_wire::scan::{self, JsonLimits};
 
+use crate::invalid_item::InvalidItem;
 use crate::item_repair;
-
-/// The reason why a member of a list is no item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidItem {
-    /// Not a JSON object within the limits of upstream messages.
-    #[error("the item is not a JSON object within the limits")]
-    Malformed,
-    /// Its key (`name`, `uri` or `uriTemplate`) is absent, given twice, or not a string.
-    #[error("the item has no single name or URI")]
-    Name,
-    /// Its URI has no scheme. Clients that parse URIs would refuse the whole list for it.
-    #[error("the URI has no scheme")]
-    Uri,
-    /// Its `inputSchema` is not one of an object, as the arguments of a tool are.
-    #[error("the inputSchema is not a schema of type object")]
-    InputSchema,
-}
 
 /// A member of a list that is known to be an item, before the costly part of making one.
 #[derive(Debug)]

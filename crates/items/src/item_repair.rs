@@ -12,7 +12,7 @@ use serde_json::Value;
 use weir_core::upstream::ListKind;
 use weir_wire::scan;
 
-use crate::item_draft::InvalidItem;
+use crate::invalid_item::InvalidItem;
 use crate::timestamp::is_timestamp;
 use ValueForm::{AnyObject, Boolean, Fraction, Integer, List, OneOf, Text, Timestamp, WholeList};
 

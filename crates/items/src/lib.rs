@@ -4,6 +4,7 @@
 //! compared with another one, and may have a fault while the server gives its other lists. The
 //! lists of a server are read again at a pace.
 
+mod invalid_item;
 mod item_draft;
 mod item_repair;
 mod list_difference;
@@ -16,7 +17,8 @@ mod resolved_rules;
 mod timestamp;
 mod walk_pace;
 
-pub use item_draft::{InvalidItem, ItemDraft};
+pub use invalid_item::InvalidItem;
+pub use item_draft::ItemDraft;
 pub use list_difference::{ListDifference, WalkMark};
 pub use list_entry::{ListEntry, names};
 pub use list_fault::{
