@@ -130,6 +130,12 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
         CallDeadlines::LIST.hard
     }
 
+    /// True if calls use the accounts of their callers. Each of these may be permitted to read other
+    /// resources than weir's own account.
+    fn uses_callers_accounts(&self) -> bool {
+        false
+    }
+
     /// Opens a stream of updates of single resources: in weir's own name, apart from every call.
     ///
     /// # Errors

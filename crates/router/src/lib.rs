@@ -11,6 +11,7 @@ mod answer_search;
 mod call_record;
 mod call_repeats;
 mod call_subject;
+mod caller_reading;
 mod cancelled_call;
 mod item_search;
 pub mod live_calls;

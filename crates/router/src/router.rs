@@ -34,6 +34,7 @@ use crate::admit::{Admitted, BegunCall, CallCharge, Gates, admit};
 use crate::answer_search::AnswerSearch;
 use crate::call_record::CallRecord;
 use crate::call_subject::CallSubject;
+use crate::caller_reading::read_as_caller;
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::message_edits::MessageEdits;
@@ -149,6 +150,7 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
+        let reading = read_as_caller(&self.catalog, &call, &item);
         let (subject, token) = CallSubject::of(call, item);
         let BegunCall {
             subject,
@@ -158,18 +160,20 @@ impl Router {
             .await?
             .begin(&self.gates);
         record.hand_to_upstream();
-        let subscribed = self
-            .catalog
-            .subscribe(
-                ResourceSubscriber {
-                    principal: subject.principal.clone(),
-                    endpoint: subject.call.endpoint.clone(),
-                    item: subject.item.clone(),
-                    inbox: inbox.clone(),
-                },
-                subject.call.session.as_ref(),
-            )
-            .await;
+        let subscriber = ResourceSubscriber {
+            principal: subject.principal.clone(),
+            endpoint: subject.call.endpoint.clone(),
+            item: subject.item.clone(),
+            inbox: inbox.clone(),
+        };
+        let subscribed = async {
+            if let Some(reading) = reading {
+                reading.await?;
+            }
+            let session = subject.call.session.as_ref();
+            self.catalog.subscribe(subscriber, session).await
+        }
+        .await;
         record.end(subscribed.as_ref().err());
         subscribed
     }

@@ -277,6 +277,10 @@ impl Upstream for SingletonUpstream {
         self.local.own_request_time()
     }
 
+    fn uses_callers_accounts(&self) -> bool {
+        self.local.uses_callers_accounts()
+    }
+
     fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { self.open_updates().await })
     }

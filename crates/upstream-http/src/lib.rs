@@ -285,12 +285,8 @@ impl HttpUpstream {
         };
         let pool = match (&*dialog, second) {
             (ServerDialog::Modern(modern, about), None) => {
-                let is_called_as_weir = self
-                    .credentials
-                    .as_ref()
-                    .is_none_or(|credentials| !credentials.are_of_callers());
                 if about.tasks
-                    && is_called_as_weir
+                    && !self.uses_callers_accounts()
                     && self.may_have_sessions(CapabilityClass::SESSIONS)
                 {
                     // The tools of the two eras differ in their task support.
@@ -314,6 +310,14 @@ impl HttpUpstream {
         Ok(Box::new(
             HttpWatch::legacy(self.era.context.clone(), session).await,
         ))
+    }
+
+    /// True if calls use the accounts of their callers.
+    #[must_use]
+    pub fn uses_callers_accounts(&self) -> bool {
+        self.credentials
+            .as_ref()
+            .is_some_and(|credentials| credentials.are_of_callers())
     }
 
     /// Opens a subscription to updates of single resources.

@@ -42,6 +42,17 @@ impl CalledServer {
         }
     }
 
+    /// True if calls use the accounts of their callers. All URLs have the same accounts.
+    pub(crate) fn uses_callers_accounts(&self) -> bool {
+        match self {
+            Self::One(one) => match &one.transport {
+                ServerTransport::Http(http) => http.uses_callers_accounts(),
+                ServerTransport::Stdio(_) => false,
+            },
+            Self::Several(all) => all.iter().any(|one| one.http.uses_callers_accounts()),
+        }
+    }
+
     /// True while calls fail at once.
     pub(crate) fn fails_at_once(&self) -> bool {
         match self {

@@ -183,6 +183,10 @@ impl Upstream for UpstreamService {
         self.context().own_requests.deadlines.list
     }
 
+    fn uses_callers_accounts(&self) -> bool {
+        self.server().uses_callers_accounts()
+    }
+
     fn health(&self) -> UpstreamHealth {
         let server = self.server();
         let (last_error, last_error_at) = server.last_error().unzip();

@@ -10,7 +10,8 @@ use crate::config_secret::ConfigSecret;
 #[serde(default, deny_unknown_fields)]
 pub struct RawOutbound {
     /// The source of tokens. Default `none`: no tokens, only `headers`. With `token_exchange` the
-    /// client needs the grant `client_credentials`, too: lists and probes use weir's own tokens.
+    /// client needs the grant `client_credentials`, too: lists, probes and subscriptions to resources
+    /// use weir's own tokens. A subscription requires that the caller may read the resource.
     pub mode: Option<RawOutboundMode>,
     /// The issuer identifier of the authorization server. Its metadata names the token endpoint.
     /// The metadata must state the same issuer; a slash after the host makes no difference.

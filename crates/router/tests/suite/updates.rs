@@ -9,6 +9,7 @@ use serde_json::json;
 use weir_catalog::{ResourceSubscription, UpdateInbox};
 use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize};
 use weir_core::names::{EndpointId, ToolNaming};
+use weir_core::reply::Reply;
 use weir_core::{Endpoint, Failure, FailureKind};
 use weir_wire::method::Method;
 
@@ -117,6 +118,37 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
         2,
         "the line was closed in between"
     );
+}
+
+/// weir subscribes in its own account, which may read what a caller may not.
+#[tokio::test(start_paused = true)]
+async fn caller_subscribes_only_to_what_the_server_lets_it_read() {
+    let (fake, world) = world().await;
+    fake.set(|script| {
+        script.uses_callers_accounts = true;
+        let usual = std::mem::replace(&mut script.answer, Box::new(|_| unreachable!()));
+        script.answer = Box::new(move |outbound| {
+            assert_eq!(outbound.call.method, Method::ResourcesRead);
+            let caller = outbound.principal.to_string();
+            if &*outbound.native == "memo:1" && !caller.contains("one") {
+                return Reply::ended(Failure::invalid_params("Resource not found"));
+            }
+            usual(outbound)
+        });
+    });
+    let (mut one, mut two) = (
+        SubscribedClient::new(&world, "one"),
+        SubscribedClient::new(&world, "two"),
+    );
+    one.subscribe("up+memo:1").await.unwrap();
+    let refused = two.subscribe("up+memo:1").await.unwrap_err();
+    assert_eq!(refused.to_string(), "Resource not found");
+    two.subscribe("up+memo:2").await.unwrap();
+    for uri in ["memo:1", "memo:2"] {
+        fake.lines.update(uri);
+    }
+    assert_eq!(one.told().await, ["up+memo:1"]);
+    assert_eq!(two.told().await, ["up+memo:2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,8 @@ pub(crate) struct UpstreamScript {
     pub(crate) subscribes: bool,
     /// The time that its server may take for a request of weir's own.
     pub(crate) own_request_time: Duration,
+    /// Calls use the accounts of their callers.
+    pub(crate) uses_callers_accounts: bool,
     /// It declares prompts, and lists these.
     pub(crate) prompts: Option<Vec<Bytes>>,
     /// The same for clients with sessions alone.
@@ -136,6 +138,7 @@ impl ScriptedUpstream {
                 templates: Vec::new(),
                 subscribes: false,
                 own_request_time: Duration::from_secs(10),
+                uses_callers_accounts: false,
                 prompts: None,
                 prompts_in_sessions: None,
                 list_faults: Vec::new(),
@@ -269,6 +272,10 @@ impl Upstream for ScriptedUpstream {
 
     fn own_request_time(&self) -> Duration {
         self.script.lock().own_request_time
+    }
+
+    fn uses_callers_accounts(&self) -> bool {
+        self.script.lock().uses_callers_accounts
     }
 
     fn updates(self: Arc<Self>) -> BoxFuture<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
