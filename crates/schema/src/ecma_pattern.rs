@@ -16,14 +16,16 @@ pub(super) fn is_ecma_pattern(pattern: &str) -> bool {
         names: Vec::new(),
         highest_reference: 0,
         named_references: Vec::new(),
+        is_too_deep: false,
     };
     let is_whole = parser.alternatives(0).is_some() && parser.rest.peek().is_none();
-    is_whole
-        && parser.highest_reference <= parser.groups
-        && parser
-            .named_references
-            .iter()
-            .all(|name| parser.names.contains(name))
+    parser.is_too_deep
+        || is_whole
+            && parser.highest_reference <= parser.groups
+            && parser
+                .named_references
+                .iter()
+                .all(|name| parser.names.contains(name))
 }
 
 /// The parser. Each function reads one part of the grammar; no value means that there is none.
@@ -33,6 +35,8 @@ struct PatternParser<'a> {
     names: Vec<String>,
     highest_reference: u32,
     named_references: Vec<String>,
+    /// True if groups were nested too deeply, and the rest was not read.
+    is_too_deep: bool,
 }
 
 /// An element of a character class.
@@ -51,8 +55,8 @@ impl PatternParser<'_> {
     /// Terms up to the end of the pattern or of the group.
     fn alternatives(&mut self, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
-            self.rest.by_ref().for_each(drop);
-            return Some(());
+            self.is_too_deep = true;
+            return None;
         }
         while let Some(&next) = self.rest.peek() {
             if next == ')' {
@@ -124,7 +128,7 @@ impl PatternParser<'_> {
             self.groups += 1;
         }
         self.alternatives(depth + 1)?;
-        (depth >= MAX_DEPTH || self.take(')')).then_some(is_repeatable)
+        self.take(')').then_some(is_repeatable)
     }
 
     /// The name of a group, behind its `<`.

@@ -65,7 +65,7 @@ async fn structured_content_becomes_one_text_block_for_older_revisions() {
         let nothing = ("nothing", Value::Null, Revision::MODERN);
         values().into_iter().chain([nothing])
     };
-    for (_, mut builder) in both_eras() {
+    for (era, mut builder) in both_eras() {
         for (name, value, _) in values() {
             // The same value, and no other, in another spelling.
             let spelled = format!(" {value} ").replace('é', "\\u00e9");
@@ -110,7 +110,9 @@ async fn structured_content_becomes_one_text_block_for_older_revisions() {
                         .call(&format!("one__{name}_{size}_{text}_{order}"), json!({}))
                         .await;
                     let texts = texts(&answer);
-                    let is_added = revision < since && text == "other";
+                    // The result of an older server has none then; a large one is not held for that.
+                    let is_none = name == "nothing" && size == "small" && !era.is_modern();
+                    let is_added = revision < since && text == "other" && !is_none;
                     assert_eq!(texts.len(), 2 + usize::from(is_added), "{case}");
                     if is_added {
                         assert_eq!(
@@ -120,7 +122,9 @@ async fn structured_content_becomes_one_text_block_for_older_revisions() {
                         );
                     }
                     let structured = answer.result().get("structuredContent");
-                    if revision >= since {
+                    if is_none {
+                        assert_eq!(structured, None, "{case}");
+                    } else if revision >= since {
                         assert_eq!(structured, Some(&value), "{case}");
                     } else {
                         assert!(structured.is_none_or(Value::is_object), "{case}");
