@@ -127,17 +127,7 @@ impl HttpCallReply {
         pending: PendingRequest,
     ) -> Self {
         let asking = ServerQuestions::new(expectation.dialect.revision());
-        // An older server's answer to a call that is to be a task can only be told from the whole
-        // result.
-        let whole = expectation.needs_whole
-            || expectation.task_owner.is_some() && !expectation.dialect.has_result_type();
-        let release = ReleaseRule {
-            id: pending.id,
-            dialect: expectation.dialect,
-            is_own: true,
-            whole,
-            unsplit: expectation.is_unsplit,
-        };
+        let release = ReleaseRule::of_own_post(&expectation, pending.id);
         Self {
             context,
             answer: None,

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use weir_core::hold::{HoldReservation, HoldShare};
 use weir_core::port::BoxFuture;
 use weir_era::upstream_messages::{ResultType, RevisionDialect};
+use weir_upstream_core::result_expectation::ResultExpectation;
 use weir_wire::RequestId;
 use weir_wire::splitter::{ReplySplitter, SplitCaps, SplitError, SplitMessage};
 
@@ -34,6 +35,21 @@ pub(crate) struct ReleaseRule {
 }
 
 impl ReleaseRule {
+    /// The conditions for the response to the POST of the request `id`.
+    pub(crate) fn of_own_post(expectation: &ResultExpectation, id: u64) -> Self {
+        // An older server's answer to a call that is to be a task can only be told from the whole
+        // result.
+        let whole = expectation.needs_whole
+            || expectation.task_owner.is_some() && !expectation.dialect.has_result_type();
+        Self {
+            id,
+            dialect: expectation.dialect,
+            is_own: true,
+            whole,
+            unsplit: expectation.is_unsplit,
+        }
+    }
+
     /// True if `id` is that of the request.
     pub(crate) fn is_of(&self, id: Option<&RequestId>) -> bool {
         id.and_then(RequestId::echoed_number) == Some(self.id)

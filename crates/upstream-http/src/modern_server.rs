@@ -26,6 +26,7 @@ use weir_wire::{Revision, error_code};
 
 use crate::http_call;
 use crate::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION, USUAL_HEADERS};
+use crate::message_collector::ReleaseRule;
 use crate::pending_request::PendingRequest;
 
 /// The client of one modern server.
@@ -232,6 +233,9 @@ impl ModernServer {
         let reply = match http_post::post(&self.context, &self.http, headers, body, id).await? {
             ClassifiedResponse::Answer(mut answer) => {
                 if expectation.is_unsplit {
+                    // Before the first message is read: it is kept whole at any size.
+                    let release = ReleaseRule::of_own_post(&expectation, id);
+                    answer = answer.with_release(release);
                     Box::pin(http_post::check_is_answer(&self.context, &mut answer)).await?;
                 }
                 http_call::reply(
