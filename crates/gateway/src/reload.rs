@@ -76,9 +76,8 @@ impl<'a> ConfigFollower<'a> {
                     self.next_poll = Instant::now() + POLL_INTERVAL;
                     self.watch();
                     if self.loader.is_stale() {
-                        // The watch did not notice the change, so it may have ended.
+                        // The watch did not notice the change, so it may have ended: all begin anew.
                         self.folders.end();
-                        self.watch();
                         break;
                     }
                 }
