@@ -72,7 +72,7 @@ pub async fn login(options: LoginOptions) -> ExitCode {
             port,
         };
         let account = login::login(&server, &challenge, &choices, &accounts, &mut show).await?;
-        accounts.keep(&account)?;
+        accounts.keep(&account).await?;
         Ok::<_, LoginError>((accounts, account))
     };
     match logged_in.await {

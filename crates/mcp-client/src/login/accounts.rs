@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use tokio::task::spawn_blocking;
 use url::Url;
 
 use crate::login::grant;
@@ -83,24 +84,42 @@ impl LoginAccounts {
         server: &Url,
         anew: Option<&LoginAccount>,
     ) -> Result<Option<LoginAccount>, LoginError> {
-        if !self.file.exists() {
-            return Ok(None);
-        }
-        // Held while another command may be refreshing the same token: a refresh token works once.
-        let _lock = self.lock()?;
-        let mut all = self.read()?;
-        let Some(account) = for_server(&all, server) else {
-            return Ok(None);
+        let refused = |account: &LoginAccount| {
+            anew.is_some_and(|refused| refused.access_token == account.access_token)
         };
-        let refused = anew.is_some_and(|refused| refused.access_token == account.access_token);
-        if !refused && !account.expires_soon(SystemTime::now()) {
+        let is_fresh =
+            |account: &LoginAccount| !refused(account) && !account.expires_soon(SystemTime::now());
+        // The file is replaced as a whole: it is read without the lock.
+        let account = match for_server(&self.read()?, server) {
+            Some(account) if !is_fresh(&account) => account,
+            found => return Ok(found),
+        };
+        let renewed = self.renew(server, &is_fresh).await;
+        let serves = !refused(&account) && !account.is_expired(SystemTime::now());
+        if serves && !matches!(renewed, Ok(Some(_))) {
             return Ok(Some(account));
         }
-        let refreshed = grant::refresh(&account).await;
-        if !matches!(refreshed, Ok(Some(_))) && !refused && !account.is_expired(SystemTime::now()) {
-            return Ok(Some(account));
+        renewed
+    }
+
+    /// Refreshes the stored token for `server`, unless another command already has.
+    async fn renew(
+        &self,
+        server: &Url,
+        is_fresh: &(dyn Fn(&LoginAccount) -> bool + Sync),
+    ) -> Result<Option<LoginAccount>, LoginError> {
+        // A refresh token works once.
+        let _lock = self.lock().await?;
+        let mut all = self.read()?;
+        let account = match for_server(&all, server) {
+            Some(account) if !is_fresh(&account) => account,
+            found => return Ok(found),
+        };
+        if account.refresh_token.is_some() {
+            // Where the file cannot be written, the new refresh token would be lost.
+            self.write(&all)?;
         }
-        let Some(fresh) = refreshed? else {
+        let Some(fresh) = grant::refresh(&account).await? else {
             return Ok(None);
         };
         all.insert(account_key(&fresh)?, fresh.clone());
@@ -124,14 +143,14 @@ impl LoginAccounts {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&self, account: &LoginAccount) -> Result<(), LoginError> {
+    pub async fn keep(&self, account: &LoginAccount) -> Result<(), LoginError> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(folder)
             .map_err(|error| self.local("make", error))?;
-        let _lock = self.lock()?;
+        let _lock = self.lock().await?;
         let mut all = self.read()?;
         all.insert(account_key(account)?, account.clone());
         self.write(&all)
@@ -146,7 +165,7 @@ impl LoginAccounts {
         if !self.file.exists() {
             return Ok(Logout::NoLogin(None));
         }
-        let _lock = self.lock()?;
+        let _lock = self.lock().await?;
         let mut all = self.read()?;
         let Some(account) = all.remove(&key(server)) else {
             return Ok(Logout::NoLogin(for_server(&all, server)));
@@ -156,8 +175,9 @@ impl LoginAccounts {
         Ok(Logout::Done { account, revoked })
     }
 
-    /// Waits for the lock that excludes other commands. Dropping the file releases it.
-    fn lock(&self) -> Result<File, LoginError> {
+    /// Waits for the lock that excludes other commands. Dropping the file releases it. A wait that
+    /// is cancelled ends with the lock's release by its holder.
+    async fn lock(&self) -> Result<File, LoginError> {
         let name = self.file.with_extension("lock");
         let file = OpenOptions::new()
             .create(true)
@@ -166,8 +186,10 @@ impl LoginAccounts {
             .mode(0o600)
             .open(name);
         let file = file.map_err(|error| self.local("lock", error))?;
-        file.lock().map_err(|error| self.local("lock", error))?;
-        Ok(file)
+        // Another command may hold it for as long as its authorization server takes to answer.
+        let locked = spawn_blocking(move || file.lock().map(|()| file)).await;
+        let locked = locked.map_err(io::Error::other).and_then(|locked| locked);
+        locked.map_err(|error| self.local("lock", error))
     }
 
     fn read(&self) -> Result<BTreeMap<String, LoginAccount>, LoginError> {

@@ -38,12 +38,14 @@ async fn logins_are_kept_for_their_owner_alone() {
     let accounts = LoginAccounts::in_folder(&folder);
     accounts
         .keep(&account("https://a.example/mcp", "canary"))
+        .await
         .unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&accounts.file), 0o600);
     assert_eq!(mode(&folder), 0o700);
     accounts
         .keep(&account("https://b.example/mcp", "two"))
+        .await
         .unwrap();
     assert_eq!(mode(&accounts.file), 0o600, "also when it is replaced");
     assert!(
@@ -64,9 +66,11 @@ async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
     );
     accounts
         .keep(&account("https://a.example/", "root"))
+        .await
         .unwrap();
     accounts
         .keep(&account("https://a.example/mcp/team", "team"))
+        .await
         .unwrap();
     assert_eq!(
         token(&accounts, "https://a.example/mcp").await.as_deref(),
@@ -81,6 +85,7 @@ async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
     assert_eq!(token(&accounts, "https://b.example/mcp").await, None);
     accounts
         .keep(&account("https://a.example", "again"))
+        .await
         .unwrap();
     assert_eq!(
         token(&accounts, "https://a.example/mcp").await.as_deref(),
@@ -113,6 +118,7 @@ async fn login_of_a_resource_above_is_neither_ended_nor_extended() {
             scope: Some("admin".to_owned()),
             ..account("https://a.example/mcp", "above")
         })
+        .await
         .unwrap();
     let below = server_url("https://a.example/mcp/team").unwrap();
     let Logout::NoLogin(Some(above)) = accounts.forget(&below).await.unwrap() else {
@@ -143,6 +149,7 @@ async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
             expires_at: Some(1),
             ..account("https://a.example/mcp", "old")
         })
+        .await
         .unwrap();
     assert_eq!(token(&accounts, "https://a.example/mcp").await, None);
 }
@@ -163,13 +170,13 @@ async fn token_that_cannot_be_refreshed_serves_until_its_end() {
     };
     let busy = |code: u16| issuer.queue_answer(code, &json!({ "error": "invalid_grant" }));
 
-    accounts.keep(&held(None, soon)).unwrap();
+    accounts.keep(&held(None, soon)).await.unwrap();
     assert_eq!(
         token(&accounts, server.as_str()).await.as_deref(),
         Some("held"),
         "without a refresh token"
     );
-    accounts.keep(&held(Some("again"), soon)).unwrap();
+    accounts.keep(&held(Some("again"), soon)).await.unwrap();
     for code in [503, 400] {
         busy(code);
         assert_eq!(
@@ -186,11 +193,64 @@ async fn token_that_cannot_be_refreshed_serves_until_its_end() {
     let ended = accounts.token(&server, Some(&refused)).await.unwrap();
     assert_eq!(ended, None, "the server refused the token");
 
-    accounts.keep(&held(Some("again"), 1)).unwrap();
+    accounts.keep(&held(Some("again"), 1)).await.unwrap();
     busy(503);
     let error = accounts.token(&server, None).await.unwrap_err();
     assert!(error.to_string().contains("HTTP 503"), "{error}");
     assert_eq!(issuer.requests().len(), 5);
+}
+
+#[tokio::test]
+async fn refresh_token_is_kept_where_its_successor_cannot_be_written() {
+    let temporary = TestFolder::new("unwritable");
+    let accounts = LoginAccounts::in_folder(temporary.path());
+    let issuer = TokenServer::start().await;
+    let server = server_url("https://a.example/mcp").unwrap();
+    let stored = LoginAccount {
+        token_endpoint: issuer.endpoint(),
+        refresh_token: Some("again".to_owned()),
+        expires_at: Some(1),
+        ..account("https://a.example/mcp", "held")
+    };
+    accounts.keep(&stored).await.unwrap();
+    // A folder in the place of the next file lets nobody write it, not even root.
+    let next = accounts.file.with_extension("next");
+    fs::create_dir(&next).unwrap();
+    let error = accounts.token(&server, None).await.unwrap_err().to_string();
+    assert!(error.contains("cannot write"), "{error}");
+    assert_eq!(issuer.requests().len(), 0, "the refresh token is not used");
+
+    fs::remove_dir(&next).unwrap();
+    issuer.queue_answer(
+        200,
+        &json!({ "access_token": "new", "token_type": "Bearer" }),
+    );
+    assert_eq!(
+        token(&accounts, server.as_str()).await.as_deref(),
+        Some("new")
+    );
+}
+
+#[tokio::test]
+async fn stored_token_serves_while_another_command_holds_the_lock_or_none_can_be_made() {
+    let temporary = TestFolder::new("locked");
+    let accounts = LoginAccounts::in_folder(temporary.path());
+    let server = "https://a.example/mcp";
+    accounts.keep(&account(server, "held")).await.unwrap();
+    let lock = accounts.lock().await.unwrap();
+    assert_eq!(token(&accounts, server).await.as_deref(), Some("held"));
+    // The wait for the lock blocks no other task of the same thread.
+    let other = account("https://b.example/mcp", "other");
+    let (kept, ()) = tokio::join!(accounts.keep(&other), async {
+        tokio::task::yield_now().await;
+        drop(lock);
+    });
+    kept.unwrap();
+
+    let name = accounts.file.with_extension("lock");
+    fs::remove_file(&name).unwrap();
+    fs::create_dir(&name).unwrap();
+    assert_eq!(token(&accounts, server).await.as_deref(), Some("held"));
 }
 
 #[tokio::test]
