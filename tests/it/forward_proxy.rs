@@ -13,9 +13,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::{ClosedPort, MockBehaviour, MockServer, RawClient, TestFolder, TokenServer};
+use weir_wire::Revision;
 
 use crate::down_causes::answering_each;
 use crate::harness::{TestProcess, Weir, peers_are_enabled, wait_until, weir_binary};
+use crate::stdio::stdio_host::{self, StdioHost};
 
 const USER: &str = "weir:CANARY%40proxy";
 /// Squid asks this program about each user, in lines of user and password.
@@ -325,4 +327,62 @@ async fn doctor_uses_the_proxy_of_the_environment_and_names_its_refusals() {
     let unreached = format!("the forward proxy {nobody} cannot be reached");
     has(&found, "good", &[&unreached, "`forward_proxy`"]);
     assert_eq!(mock.requests_with("CANARY").len(), 0);
+}
+
+/// Runs `weir tools` at this URL; returns its exit code, its output and its errors.
+fn list_tools(url: &str, variables: &[(&str, String)]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(weir_binary());
+    for name in ["HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env_remove(name).env_remove(name.to_lowercase());
+    }
+    let output = command.args(["tools", url]).envs(variables.iter().cloned());
+    let output = output.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(!errors.contains("CANARY"), "{errors}");
+    (output.status.code(), out, errors)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_reach_an_https_server_through_the_proxy_of_the_environment() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let squid = blocking(Squid::start);
+    let mock = MockServer::modern().tool("echo", MockBehaviour::echo());
+    let mock = mock.start().await;
+    let (port, pem) = over_tls(mock.address(), "h1.test", b"http/1.1").await;
+    let files = TestFolder::new("command-proxy");
+    let roots = files.write("h1.pem", &pem).display().to_string();
+    let url = format!("https://h1.test:{port}/mcp");
+    let with = |user: &str| {
+        [
+            ("HTTPS_PROXY", squid.url(user)),
+            ("SSL_CERT_FILE", roots.clone()),
+        ]
+    };
+    let (code, tools, errors) = blocking(|| list_tools(&url, &with(USER)));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(tools.contains("echo"), "{tools}");
+
+    let (code, _, errors) = blocking(|| list_tools(&url, &with("weir:CANARY")));
+    assert_eq!(code, Some(3), "{errors}");
+    let proxy = squid.port.address();
+    for part in [
+        format!("the forward proxy {proxy} refused a tunnel to h1.test:{port} with HTTP 407"),
+        "correct HTTPS_PROXY".to_owned(),
+    ] {
+        assert!(errors.contains(&part), "{errors}");
+    }
+    // This machine is reached directly.
+    let (code, tools, errors) = blocking(|| list_tools(&mock.url(), &with("weir:CANARY")));
+    assert!(code == Some(0) && tools.contains("echo"), "{errors}");
+
+    let mut command = stdio_host::command(&[&url]);
+    command.env_remove("NO_PROXY").env_remove("no_proxy");
+    command.envs(with(USER));
+    let mut host = StdioHost::spawn(Revision::V2025_11_25, command);
+    host.initialize().await;
+    let tools = host.ask("tools/list", json!({})).await;
+    assert_eq!(tools["result"]["tools"][0]["name"], "echo", "{tools}");
 }

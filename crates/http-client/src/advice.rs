@@ -43,6 +43,14 @@ pub(crate) fn with_trust_advice(error: impl Into<Box<dyn Error + Send + Sync>>) 
     AdvisedError { error, advice }
 }
 
+/// Returns the error of the forward proxy among the causes of an error, with its own causes, as a
+/// text without advice.
+pub fn proxy_failure(error: &(dyn Error + 'static)) -> Option<String> {
+    causes(error)
+        .find(|cause| cause.is::<ProxyError>())
+        .map(chain)
+}
+
 /// Returns the advice for an error of the forward proxy. The errors behind it are those of a
 /// connection to the proxy, whose advice would be about the server.
 fn proxy_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {

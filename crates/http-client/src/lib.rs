@@ -29,7 +29,7 @@ mod response_body;
 mod shared_pool;
 mod tls;
 
-pub use advice::{AdvisedError, with_advice};
+pub use advice::{AdvisedError, proxy_failure, with_advice};
 pub use fetcher::Fetcher;
 pub use forward_proxy::{
     BypassError, EnvironmentProxy, ForwardProxy, ProxiedConnector, ProxyBypass, ProxyUrlError,

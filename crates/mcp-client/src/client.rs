@@ -7,6 +7,7 @@
 
 pub(crate) mod answer;
 mod challenge_headers;
+pub(crate) mod environment_proxy;
 pub(crate) mod error;
 pub(crate) mod lists;
 mod no_mcp;

@@ -6,6 +6,7 @@ mod client;
 pub mod login;
 
 pub use client::answer::{Answer, Note};
+pub use client::environment_proxy::environment_proxy;
 pub use client::error::{ClientError, HttpRefusal};
 pub use client::lists::{ListedItems, MissingUpstream, ServerList};
 pub use client::respondent::{Answering, DeclinedRequest, Respondent};

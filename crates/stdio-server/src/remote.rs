@@ -12,6 +12,7 @@ use tokio::time::{Instant, interval_at, timeout};
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_mcp_client::environment_proxy;
 use weir_text::{one_line, url_without_credentials};
 use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
@@ -40,7 +41,8 @@ const TEXT: &str = r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "e
 ///
 /// # Errors
 ///
-/// In words: the URL is not http or https, or has a user.
+/// In words: the URL is not http or https, or has a user, or the environment names an invalid
+/// proxy.
 pub fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
     let shown = url_without_credentials(url);
     let wrong =
@@ -65,6 +67,9 @@ pub fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Co
     };
     let outcome = ConfigLoader::new(source, &|_| None).load();
     let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
+    if url.scheme_str() == Some("https") {
+        config.forward_proxy = environment_proxy()?;
+    }
     for plan in &mut config.upstreams {
         if let TransportSettings::Http(http) = &mut plan.settings.transport {
             http.url = url.clone();

@@ -169,6 +169,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "weir-core",
             "weir-era",
+            "weir-http-client",
             "weir-oauth",
             "weir-system",
             "weir-text",

@@ -10,10 +10,11 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use weir_http_client::{ForwardProxy, ProxiedConnector};
 
 use crate::client::challenge_headers::read_challenges;
+use crate::client::environment_proxy::environment_proxy;
 use crate::client::error::ClientError;
 use crate::client::error::HttpRefusal;
 use crate::client::{no_mcp, unreachable};
@@ -24,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const EXPLANATION: usize = 16 << 10;
 
 /// The connections of a command.
-pub(crate) type HttpPool = Pool<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(crate) type HttpPool = Pool<HttpsConnector<ProxiedConnector>, Full<Bytes>>;
 
 /// A bearer token that cannot be printed.
 #[derive(Clone)]
@@ -78,7 +79,7 @@ impl Transport {
         {
             return Err(ClientError::UserInfo(url));
         }
-        let pool = pool(url.scheme_str() == Some("https"));
+        let pool = server_pool(url.scheme_str() == Some("https"));
         let pool = pool.map_err(|why| ClientError::Unreachable {
             url: url.clone(),
             why,
@@ -197,11 +198,26 @@ impl Response {
     }
 }
 
-/// A connection pool; for `https` with the machine's trusted roots. No redirect is followed.
+/// A connection pool to one of weir's own listeners; for `https` with the machine's trusted roots.
+/// No redirect is followed.
 ///
 /// # Errors
 /// In words: TLS cannot be set up.
 pub fn pool(https: bool) -> Result<HttpPool, String> {
+    pool_through(None, https)
+}
+
+/// A connection pool to an MCP server or its authorization server: `https` servers are reached
+/// through the forward proxy of the environment.
+///
+/// # Errors
+/// In words: TLS cannot be set up, or the environment names an invalid proxy.
+pub(crate) fn server_pool(https: bool) -> Result<HttpPool, String> {
+    let proxy = if https { environment_proxy()? } else { None };
+    pool_through(proxy, https)
+}
+
+fn pool_through(proxy: Option<Arc<ForwardProxy>>, https: bool) -> Result<HttpPool, String> {
     let mut roots = rustls::RootCertStore::empty();
     if https {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -212,12 +228,10 @@ pub fn pool(https: bool) -> Result<HttpPool, String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_connect_timeout(Some(CONNECT));
+    let tcp = ProxiedConnector::new(proxy, CONNECT);
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_all_versions();
-    Ok(Pool::builder(TokioExecutor::new()).build(connector.wrap_connector(http)))
+    Ok(Pool::builder(TokioExecutor::new()).build(connector.wrap_connector(tcp)))
 }

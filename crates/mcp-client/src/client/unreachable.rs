@@ -6,10 +6,17 @@ use std::io::{self, ErrorKind};
 use http::Uri;
 use rustls::CertificateError;
 use weir_core::{causes, chain};
+use weir_http_client::proxy_failure;
 use weir_text::url_without_credentials;
 
 /// The cause of a failed exchange. An unknown cause keeps its own words.
 pub fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
+    // The causes behind it are those of the connection to the proxy, not to the server.
+    if let Some(failure) = proxy_failure(error) {
+        return format!(
+            "{failure}: correct HTTPS_PROXY or ALL_PROXY, or add the server to NO_PROXY"
+        );
+    }
     let place = url.authority().map(ToString::to_string).unwrap_or_default();
     let (host, https) = (
         url.host().unwrap_or_default(),

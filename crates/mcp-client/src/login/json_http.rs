@@ -10,7 +10,7 @@ use serde_json::Value;
 use url::{Host, Url};
 use weir_oauth::FormRequest;
 
-use crate::client::transport::pool;
+use crate::client::transport::server_pool;
 use crate::client::unreachable::explain as explain_unreachable;
 use crate::login::login_error::{LoginError, plain};
 
@@ -105,7 +105,7 @@ async fn send(
         .map_err(|error| web(error.to_string()))?;
     let uri = request.uri().clone();
     let exchange = async {
-        let response = pool(url.scheme() == "https")
+        let response = server_pool(url.scheme() == "https")
             .map_err(web)?
             .request(request)
             .await;
