@@ -253,9 +253,11 @@ impl IntrospectionFlight {
             );
             return Err(AuthFailure::Unavailable("the issuer does not tell"));
         }
-        let response = strict_json::parse_object(&fetched.body).ok_or(AuthFailure::Unavailable(
-            "the issuer's answer is no JSON object",
-        ))?;
+        let mut response = strict_json::parse_object(&fetched.body).ok_or(
+            AuthFailure::Unavailable("the issuer's answer is no JSON object"),
+        )?;
+        // Issuers write a member without a value as null.
+        response.retain(|_, value| !value.is_null());
         // Only the exact value: `"true"` or 1 is not active.
         match response.get("active") {
             Some(Value::Bool(true)) => {
