@@ -192,14 +192,15 @@ pub(crate) fn through(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     report(&judgements, &output)
 }
 
-/// Runs the client scenarios and shows weir's results.
+/// Runs the client scenarios with the suite as a server of each era at the same time, and shows
+/// weir's results.
 fn as_client(
     weir: &Path,
     peers: &ForeignPeers,
     output: &Path,
 ) -> anyhow::Result<Vec<SetJudgement>> {
-    let suite = ConformanceSuite::new(peers, output);
-    let expected = expected(peers)?;
+    let suite = &ConformanceSuite::new(peers, output);
+    let expected = &expected(peers)?;
     let judged = |(leg, front): (SuiteLeg, FixtureEra)| {
         let requirements = suite.client_requirements(leg)?;
         let run = suite.client(weir, front, leg.revision, &requirements)?;
@@ -207,7 +208,15 @@ fn as_client(
         println!("{}", score_table::render(&judgement));
         Ok(judgement)
     };
-    CLIENT_LEGS.into_iter().map(judged).collect()
+    thread::scope(|scope| {
+        let running = [FixtureEra::Legacy, FixtureEra::Modern].map(|behind| {
+            let legs = CLIENT_LEGS
+                .iter()
+                .filter(move |(leg, _)| leg.behind == behind);
+            scope.spawn(move || legs.copied().map(judged).collect())
+        });
+        parallel_runs::joined(running.into())
+    })
 }
 
 /// The base of comparison for all paths through weir: the suite's runs against the fixture itself.

@@ -38,8 +38,8 @@ impl ConformanceSuite<'_> {
         fs::create_dir_all(&folder)?;
         eprintln!("conformance: {}", set.revision);
         let mut run = BTreeMap::new();
-        // One after the other: a scenario that measures weir's waiting must not wait for another's
-        // processes.
+        // One after the other: a scenario that measures weir's waiting must not wait for all the
+        // others' processes.
         for scenario in set.scored.iter().chain(&set.not_scored) {
             let mut command = self.client_command(weir, front);
             command.args(["--scenario", scenario, "--spec-version", revision]);
