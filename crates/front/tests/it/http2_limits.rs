@@ -29,6 +29,13 @@ async fn connect(world: &TestFront, window: u32) -> H2Client {
         .unwrap()
 }
 
+/// Changes the window of all streams, also of those to come.
+async fn set_window(client: &mut H2Client, window: u32) {
+    let mut setting = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
+    setting.extend(window.to_be_bytes());
+    client.send(SETTINGS, 0, 0, &setting).await.unwrap();
+}
+
 /// Sends a modern request; returns its stream.
 async fn ask(world: &TestFront, client: &mut H2Client, method: &str, params: Value) -> u32 {
     let (headers, message) = world.client().modern().envelope(method, params);
@@ -102,13 +109,13 @@ async fn assert_others_served(world: &TestFront) {
 #[tokio::test]
 async fn a_stream_without_window_is_reset_and_its_connection_goes_on() {
     let world = TestFront::anonymous(short_stall_settings()).await;
-    let mut client = connect(&world, 0).await;
+    let mut client = connect(&world, 1 << 16).await;
     let listening = listen(&world, &mut client).await;
-    client.grant(listening, 1 << 16).await.unwrap();
     client
         .until(|frame| frame.stream == listening && frame.kind == DATA)
         .await
         .unwrap();
+    set_window(&mut client, 0).await;
     for size in [0, 100_000] {
         let stuck = echo(&world, &mut client, size).await;
         let reset = client
@@ -130,8 +137,8 @@ async fn a_stream_without_window_is_reset_and_its_connection_goes_on() {
         .unwrap();
     assert_eq!((reset.stream, reset.error_code()), (some, Some(CANCEL)));
     // The connection still works, and so does the idle stream.
+    set_window(&mut client, 1 << 16).await;
     let good = echo(&world, &mut client, 0).await;
-    client.grant(good, 1 << 16).await.unwrap();
     assert_eq!(client.response(good).await.unwrap().0, 200);
     client
         .send(RST_STREAM, 0, listening, &CANCEL.to_be_bytes())
@@ -143,7 +150,7 @@ async fn a_stream_without_window_is_reset_and_its_connection_goes_on() {
 #[tokio::test]
 async fn slow_stream_with_growing_window_is_served_to_its_end() {
     let mut settings = settings();
-    let stall_time = Duration::from_secs(2);
+    let stall_time = Duration::from_secs(4);
     settings.limits.listener.stall_time = stall_time;
     let world = TestFront::anonymous(settings).await;
     let mut client = connect(&world, 0).await;
