@@ -116,7 +116,7 @@ impl ScenarioPairing {
         let reached = transport.reached(&mock_server).await;
         // The same server once more, with a shorter idle deadline.
         let mut hasty = reached.config.clone();
-        hasty["deadlines"] = json!({ "idle": "2s" });
+        hasty["deadlines"] = json!({ "idle": "3s" });
         let weir = WeirDeployment::start(json!({
             "upstreams": { "shop": reached.config, "hasty": hasty },
             "endpoints": {
@@ -176,7 +176,7 @@ async fn mock_server(
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let patient = (1..=5).flat_map(|n| {
         [
-            AnswerStep::Wait(Duration::from_millis(450)),
+            AnswerStep::Wait(Duration::from_millis(650)),
             AnswerStep::Progress(n, 5),
         ]
     });
