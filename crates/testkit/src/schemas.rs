@@ -3,10 +3,9 @@
 //! (`2025-06-18.json`), in one folder.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use jsonschema::Validator;
+use jsonschema::{Registry, Validator};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -25,33 +24,31 @@ pub enum MessageSender {
     Server,
 }
 
-/// The loaded schemas. Validators are compiled at first use and kept.
+/// The schemas of a folder. Each is read at first use, as its validators are compiled, and kept.
 #[derive(Debug)]
 pub struct ProtocolSchemas {
-    documents: HashMap<Revision, Value>,
-    compiled: Mutex<HashMap<(Revision, String), Arc<Validator>>>,
+    folder: PathBuf,
+    revisions: Mutex<HashMap<Revision, RevisionSchema>>,
+}
+
+/// The schema of one revision.
+#[derive(Debug)]
+struct RevisionSchema {
+    document: Value,
+    /// The document, prepared once for all validators.
+    registry: Registry<'static>,
+    compiled: HashMap<String, Validator>,
 }
 
 impl ProtocolSchemas {
-    /// Loads the five files of a folder.
+    /// Takes the files of a folder.
     ///
     /// # Panics
-    /// A file is missing or not JSON.
+    /// At the use of a revision whose file is missing or not JSON.
     pub fn load(folder: &Path) -> Self {
-        let read = |revision: Revision| {
-            let path = folder.join(format!("{}.json", revision.as_str()));
-            let text =
-                std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            serde_json::from_slice(&text)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        };
-        let documents = Revision::ALL
-            .into_iter()
-            .map(|revision| (revision, read(revision)))
-            .collect();
         Self {
-            documents,
-            compiled: Mutex::default(),
+            folder: folder.to_owned(),
+            revisions: Mutex::default(),
         }
     }
 
@@ -116,7 +113,11 @@ impl ProtocolSchemas {
         definition: &str,
         value: &Value,
     ) -> Result<(), String> {
-        let Some(validator) = self.validator(revision, definition) else {
+        let mut revisions = self.revisions.lock();
+        let schema = revisions
+            .entry(revision)
+            .or_insert_with(|| RevisionSchema::read(&self.folder, revision));
+        let Some(validator) = schema.validator(definition) else {
             return Err(format!("{revision:?} has no {definition}: {value}"));
         };
         let wrong: Vec<_> = validator
@@ -151,30 +152,40 @@ impl ProtocolSchemas {
             Ok(())
         }
     }
+}
 
-    fn validator(&self, revision: Revision, definition: &str) -> Option<Arc<Validator>> {
-        let mut compiled = self.compiled.lock();
-        let key = (revision, definition.to_owned());
-        if let Some(validator) = compiled.get(&key) {
-            return Some(Arc::clone(validator));
+impl RevisionSchema {
+    /// The URI of the document in its registry.
+    const URI: &str = "mcp:schema";
+
+    fn read(folder: &Path, revision: Revision) -> Self {
+        let path = folder.join(format!("{}.json", revision.as_str()));
+        let text =
+            std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let document: Value = serde_json::from_slice(&text).expect("the file is JSON");
+        let registry = Registry::new().add(Self::URI, document.clone());
+        let registry = registry.and_then(|registry| registry.prepare());
+        Self {
+            document,
+            registry: registry.expect("the file is a schema"),
+            compiled: HashMap::new(),
         }
-        let document = &self.documents[&revision];
-        let home = if document.get("$defs").is_some() {
-            "$defs"
-        } else {
-            "definitions"
-        };
-        document[home].get(definition)?;
-        let schema = json!({
-            "$schema": document["$schema"],
-            "allOf": [{"$ref": format!("#/{home}/{definition}")}],
-            home: document[home],
-        });
-        let validator = jsonschema::options().build(&schema);
-        let validator = Arc::new(
-            validator.unwrap_or_else(|error| panic!("{revision:?} {definition}: {error}")),
-        );
-        compiled.insert(key, Arc::clone(&validator));
+    }
+
+    fn validator(&mut self, definition: &str) -> Option<&Validator> {
+        let found = |home: &&str| self.document[*home].get(definition).is_some();
+        let home = ["$defs", "definitions"].into_iter().find(found)?;
+        let validator = self
+            .compiled
+            .entry(definition.to_owned())
+            .or_insert_with(|| {
+                let schema = json!({
+                    "$schema": self.document["$schema"],
+                    "$ref": format!("{}#/{home}/{definition}", Self::URI),
+                });
+                let options = jsonschema::options().with_registry(&self.registry);
+                options.build(&schema).expect("the definition is a schema")
+            });
         Some(validator)
     }
 }
