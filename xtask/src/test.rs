@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the tests of the workspace with their environment, the examples in the docs,
+//! `cargo xtask test`: the tests of the workspace with their environment,
 //! a smoke run of the benchmarks, and the conformance suite.
 
 use std::{
@@ -91,7 +91,6 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let scope = ["--workspace", "--locked", "--test", "it"];
     let replicated = replicated_pairings(&weir, &peers, &scope, NEWEST_PAIRINGS);
     let valkey = on_valkey(&weir, &peers);
-    let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
     // Only a whole run has every pairing in it, and only this runner writes a report.
@@ -100,9 +99,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     } else {
         Ok(())
     };
-    all_of([
-        tests, types, replicated, valkey, examples, smoke, suite, tables,
-    ])
+    all_of([tests, types, replicated, valkey, smoke, suite, tables])
 }
 
 /// Runs one test for the file that it writes; `variable` gives the test its path.
@@ -195,12 +192,12 @@ fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     }
     let mut tests = cargo()?;
     tests.args(["nextest", "run", "--workspace", "--locked"]);
-    tests.args(["--profile", "replicas", "-E", ON_VALKEY]);
+    tests.args(["--profile", "valkey", "-E", ON_VALKEY]);
     if env::var_os(TEST_THREADS_VARIABLE).is_none() {
         tests.env(TEST_THREADS_VARIABLE, test_threads().to_string());
     }
     environment(&mut tests, weir, Some(peers))?;
-    checked_tests(tests.env(STORE_VARIABLE, server), "replicas")
+    checked_tests(tests.env(STORE_VARIABLE, server), "valkey")
 }
 
 /// The variable of nextest for the count of its threads.
@@ -239,15 +236,6 @@ impl<'a> EmittedCheck<'a> {
         let mut check = Command::new(&self.peers.node);
         check.arg(node.join("emitted.mjs")).arg(&self.folder);
         all_of([types, checked(check.args(whole.then_some("--whole")))])
-    }
-}
-
-/// Runs the examples in the docs, which nextest leaves out.
-fn examples() -> anyhow::Result<()> {
-    if has_cargo_command("nextest")? {
-        checked(cargo()?.args(["test", "--workspace", "--locked", "--doc"]))
-    } else {
-        Ok(())
     }
 }
 
