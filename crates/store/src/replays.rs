@@ -58,6 +58,8 @@ struct ReplayLogs {
     /// Every event in the order of arrival, by its session. An event that is already gone is
     /// skipped.
     order: VecDeque<(SessionKey, u64)>,
+    /// The number of kept events.
+    events: usize,
     bytes: usize,
     next: u64,
 }
@@ -226,6 +228,7 @@ impl MemoryReplays {
             });
             session.bytes += cost;
             kept.bytes += cost;
+            kept.events += 1;
             kept.order.push_back((key.session, nth));
             while kept
                 .sessions
@@ -244,6 +247,7 @@ impl MemoryReplays {
             let mut kept = self.logs.lock();
             let before = kept.bytes;
             let outcome = change(&mut kept);
+            kept.compact();
             (outcome, kept.bytes as i64 - before as i64)
         });
         if moved != 0 {
@@ -278,6 +282,7 @@ impl ReplayLogs {
         let cost = event.text.len() + EVENT_OVERHEAD;
         session.bytes -= cost;
         self.bytes -= cost;
+        self.events -= 1;
         if let Some(stream) = session.streams.get_mut(&event.stream) {
             stream.events -= 1;
             if stream.over && stream.events == 0 {
@@ -313,6 +318,19 @@ impl ReplayLogs {
                 Some(_) => return,
             }
         }
+    }
+
+    /// Removes the items of gone events from `order` if there are too many; it never holds more than
+    /// twice as many items as there are events, and 64.
+    fn compact(&mut self) {
+        if self.order.len() <= 2 * self.events + 64 {
+            return;
+        }
+        let sessions = &self.sessions;
+        self.order.retain(|(key, nth)| {
+            let first = sessions.get(key).and_then(|session| session.events.front());
+            first.is_some_and(|event| event.nth <= *nth)
+        });
     }
 }
 
@@ -394,6 +412,7 @@ impl ReplayLog for MemoryReplays {
         self.change(|kept| {
             if let Some(gone) = kept.sessions.remove(&session) {
                 kept.bytes -= gone.bytes;
+                kept.events -= gone.events.len();
             }
         });
     }
@@ -517,6 +536,41 @@ mod tests {
             (kept.bytes, kept.order.len(), kept.sessions.len()),
             (0, 0, 2)
         );
+    }
+
+    #[tokio::test]
+    async fn order_stays_in_proportion_to_the_events_behind_a_quiet_session() {
+        let caps = ReplayCaps {
+            per_session: 20_000,
+            ..ReplayCaps::default()
+        };
+        let (clock, replays) = replays(caps);
+        replays.begin(key(0, 1), &Bytes::new);
+        write(&replays, key(0, 1), 1..=3);
+        for round in 1..=300 {
+            clock.advance(Duration::from_millis(500));
+            // A session that loses its oldest events, and many that are forgotten with theirs.
+            let brief = (round % 7 + 2) as u8;
+            for session in [1, brief] {
+                replays.begin(key(session, round), &Bytes::new);
+                write(&replays, key(session, round), 1..=10);
+                replays.end(key(session, round));
+            }
+            replays.forget(SessionKey([brief; 16]));
+            let kept = replays.logs.lock();
+            let events = kept.sessions.values().map(|session| session.events.len());
+            assert_eq!(events.sum::<usize>(), kept.events);
+            assert!(kept.order.len() <= 2 * kept.events + 64);
+        }
+        assert_eq!(
+            after(&replays, key(0, 1), 0).await,
+            Some((vec![1, 2, 3], false))
+        );
+        assert_eq!(after(&replays, key(1, 300), 8).await.unwrap().0, [9, 10]);
+        clock.advance(ReplayCaps::default().age + Duration::from_secs(1));
+        replays.expire();
+        let kept = replays.logs.lock();
+        assert_eq!((kept.bytes, kept.events, kept.order.len()), (0, 0, 0));
     }
 
     #[tokio::test]
