@@ -8,7 +8,7 @@ use weir_core::names::UpstreamId;
 use weir_core::{Failure, FailureKind};
 
 use crate::event_form::RefusalForm;
-use crate::forwarded_reply::{count_forwarded, read_failure};
+use crate::forwarded_reply::read_failure;
 use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OpenError, OwnerClient, StreamLost};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
@@ -50,6 +50,27 @@ pub(crate) struct OwnerSearch {
     last: Option<String>,
     /// True if an outage of the store does not end the search.
     waits_for_store: bool,
+}
+
+/// The reason that a request has no stream at the replica that it was sent to.
+pub(crate) enum BeginError {
+    /// The replica was not reached: the request did not run.
+    Unreachable,
+    /// The replica does not hold the lease any more, or drains: the request did not run.
+    Refused,
+    /// The request may have run.
+    Lost(StreamLost),
+}
+
+impl BeginError {
+    /// The label of the metric of calls.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Lost(_) => "lost",
+        }
+    }
 }
 
 impl OwnerAccess {
@@ -137,32 +158,33 @@ impl OwnerAccess {
         failure
     }
 
-    /// Opens a stream to the replica that runs the upstream, and reads its first frame. `None` if the
-    /// request did not run there.
+    /// Opens a stream to the replica that runs the upstream, and reads its first frame. The search
+    /// goes on if the request did not run there.
+    ///
+    /// # Errors
+    /// The request did not run there, or the stream was lost.
     pub(crate) async fn begin(
         &self,
         search: &mut OwnerSearch,
         owner: &LeaseOwner,
         request: &Frame,
-    ) -> Result<Option<(FrameStream, Frame)>, StreamLost> {
+    ) -> Result<(FrameStream, Frame), BeginError> {
         let mut stream = match self.client.open(owner, request).await {
             Ok(stream) => stream,
             Err(OpenError::NotRun(cause)) => {
-                count_forwarded(self.upstream(), "unreachable");
                 search.last = Some(cause);
-                return Ok(None);
+                return Err(BeginError::Unreachable);
             }
-            Err(OpenError::Lost(cause)) => return Err(StreamLost(cause)),
+            Err(OpenError::Lost(cause)) => return Err(BeginError::Lost(StreamLost(cause))),
         };
-        let first = stream.next_frame().await?;
+        let first = stream.next_frame().await.map_err(BeginError::Lost)?;
         if first.kind == FrameKind::Refused {
-            count_forwarded(self.upstream(), "refused");
             let refusal: RefusalForm = first.facts().unwrap_or_default();
             search.last = Some(refusal.reason);
-            return Ok(None);
+            return Err(BeginError::Refused);
         }
         self.record.note_reached();
-        Ok(Some((stream, first)))
+        Ok((stream, first))
     }
 
     /// Opens a stream for a request other than a call, which may be made twice: at this replica
@@ -181,14 +203,14 @@ impl OwnerAccess {
                 OwnerRoute::Other(owner) => owner,
             };
             match self.begin(&mut search, &owner, request).await {
-                Ok(Some((_, first))) if first.kind == FrameKind::Failed => {
+                Ok((_, first)) if first.kind == FrameKind::Failed => {
                     let failure = read_failure(&first, self.upstream());
                     self.record.note_failure(&failure);
                     return Err(failure);
                 }
-                Ok(Some(opened)) => return Ok(Some(opened)),
-                Ok(None) => {}
-                Err(StreamLost(cause)) => search.last = Some(cause),
+                Ok(opened) => return Ok(Some(opened)),
+                Err(BeginError::Unreachable | BeginError::Refused) => {}
+                Err(BeginError::Lost(StreamLost(cause))) => search.last = Some(cause),
             }
         }
     }

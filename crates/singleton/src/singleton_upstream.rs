@@ -29,7 +29,7 @@ use crate::frame_stream::OwnerClient;
 use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
 use crate::moving_watch::MovingWatch;
-use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
+use crate::owner_search::{BeginError, OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::progress_relay::{PendingRelay, ProgressRelays};
 use crate::remote_progress::remote_progress;
 use crate::remote_record::RemoteRecord;
@@ -141,13 +141,15 @@ impl SingletonUpstream {
             return Err(Failure::new(FailureKind::Busy, text).with_upstream(upstream));
         };
         let request = call_frame(FrameKind::Call, outbound, &*self.random);
-        let begun = self.access.begin(search, owner, &request).await;
-        let begun = begun.map_err(|lost| {
-            count_forwarded(upstream, "lost");
-            call_lost(upstream, lost)
-        })?;
-        let Some((stream, first)) = begun else {
-            return Ok(None);
+        let (stream, first) = match self.access.begin(search, owner, &request).await {
+            Ok(begun) => begun,
+            Err(error) => {
+                count_forwarded(upstream, error.label());
+                return match error {
+                    BeginError::Unreachable | BeginError::Refused => Ok(None),
+                    BeginError::Lost(lost) => Err(call_lost(upstream, lost)),
+                };
+            }
         };
         let until = outbound.begun + outbound.deadlines.hard;
         let call = ForwardedCall {

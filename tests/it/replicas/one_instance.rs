@@ -422,6 +422,23 @@ async fn killed_owner_is_replaced_and_its_call_is_not_run_again() {
     assert_ne!(owner(&replicas), killed);
 }
 
+/// Each of the other replicas opens its watch at the next owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_of_lists_are_no_forwarded_calls() {
+    let protocol = json!({ "protocol": "legacy" });
+    let (mut replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), protocol).await;
+    let killed = owner(&replicas);
+    replicas.kill(killed).await;
+    wait_until("the next child", || {
+        (files.started().len() == 2).then_some(())
+    });
+    owner(&replicas);
+    for result in ["answered", "refused", "unreachable", "lost"] {
+        let calls = replicas.metric("weir_upstream_forwarded_total", &[result]);
+        assert!(calls < 0.5, "{result}: {calls}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn owner_that_was_stopped_past_its_lease_reaches_its_child_no_more() {
     let (replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
