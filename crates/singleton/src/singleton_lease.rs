@@ -55,6 +55,8 @@ pub(crate) struct SingletonLease {
     streams_end: CancellationToken,
     /// One request at a time.
     turn: tokio::sync::Mutex<()>,
+    /// An answer is taken before the lease is handed over, or not at all.
+    changing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,7 @@ impl SingletonLease {
             handed_over: CancellationToken::new(),
             streams_end: CancellationToken::new(),
             turn: tokio::sync::Mutex::default(),
+            changing: Mutex::default(),
         }
     }
 
@@ -174,7 +177,11 @@ impl SingletonLease {
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.wake.notified() => {}
-                () = self.wait_for_ending() => self.lose("its time ended without an answer of the store"),
+                () = self.wait_for_ending() => {
+                    self.unless_handed_over(|| {
+                        self.lose("its time ended without an answer of the store");
+                    });
+                }
             }
         }
     }
@@ -189,15 +196,27 @@ impl SingletonLease {
                 biased;
                 outcome = &mut asking => outcome,
                 () = self.wait_for_ending() => {
-                    self.lose("its time ended while the store did not answer");
+                    self.unless_handed_over(|| {
+                        self.lose("its time ended while the store did not answer");
+                    });
                     asking.await
                 }
             }
         };
-        match outcome {
+        let noted = self.unless_handed_over(|| match outcome {
             Ok(state) => self.note_state(state, begun),
             Err(error) => self.note_error(&error),
-        }
+        });
+        noted.unwrap_or(MIN_PAUSE)
+    }
+
+    /// Takes an answer of the store, or the end of the lease, unless the lease has gone on to a
+    /// successor process meanwhile: its children, and the calls at them, are not this process's to
+    /// end.
+    fn unless_handed_over<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+        let _changing = self.changing.lock();
+        let phase = self.control.lock().phase;
+        (phase != LeasePhase::HandedOver).then(change)
     }
 
     async fn ask(&self) -> Result<LeaseState, StoreError> {
@@ -331,6 +350,7 @@ impl SingletonLease {
     /// Leaves the lease to a successor process; returns the token and the epoch for it. `None` if
     /// this replica does not hold the lease.
     pub(crate) fn hand_over(&self) -> Option<(LeaseToken, u64)> {
+        let _changing = self.changing.lock();
         let epoch = self.own_epoch()?;
         let mut control = self.control.lock();
         control.phase = LeasePhase::HandedOver;

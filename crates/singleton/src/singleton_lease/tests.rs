@@ -200,6 +200,30 @@ async fn handed_over_lease_is_neither_renewed_nor_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn answer_that_comes_after_a_hand_over_changes_nothing() {
+    let late_answers = [
+        LeaseState::Own { epoch: 7 },
+        LeaseState::Free { after: S },
+        other(8),
+    ];
+    for late in late_answers {
+        let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+        keep(&lease).await;
+        let pass = lease.fence.enter().unwrap();
+        store.hangs.send_replace(true);
+        sleep(TIME / 3 + S).await;
+        assert_eq!(store.intents().len(), 2, "the renewal waits");
+        lease.hand_over().unwrap();
+        store.set(late.clone());
+        store.hangs.send_replace(false);
+        sleep(S).await;
+        assert!(!pass.over().is_cancelled(), "the relay goes on: {late:?}");
+        assert_eq!(lease.own_epoch(), Some(7), "{late:?}");
+        assert_eq!(lease.control.lock().ending, None, "{late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn lease_taken_before_that_of_the_process_before_arrives_is_kept() {
     let (store, lease) = lease(LeaseState::Own { epoch: 8 });
     keep(&lease).await;
