@@ -43,7 +43,7 @@ use weir_policy::rules::EndpointPolicies;
 use weir_telemetry::{LogFormat, LogPlan};
 
 use crate::checked_config::{CatalogPlan, Config, IncludeErrors, SourceDigest};
-use crate::config_part::ConfigPart;
+use crate::config_part::{ConfigPart, EarlierFiles};
 use crate::main_config::MainConfig;
 use crate::team_grants::{self, TeamGrant};
 use crate::waivers::Waivers;
@@ -131,7 +131,7 @@ pub(crate) fn check_main_file(
         endpoints_check::check(
             endpoints,
             &defaults,
-            &ConfigPart::default(),
+            EarlierFiles::default(),
             &mut part,
             report,
         );
@@ -227,7 +227,7 @@ pub(crate) fn check_team_file(
     raw: RawTeamFile,
     grant: &TeamGrant,
     defaults: &ConfigDefaults,
-    earlier: &ConfigPart,
+    earlier: EarlierFiles<'_>,
     report: &mut ConfigReport,
 ) -> ConfigPart {
     let mut part = ConfigPart {
@@ -245,14 +245,14 @@ pub(crate) fn check_team_file(
     upstreams_check::check(
         raw.upstreams,
         defaults,
-        &earlier.upstreams,
+        earlier.upstreams,
         &mut part,
         report,
     );
     mcp_servers_check::check(
         raw.mcp_servers,
         defaults,
-        &earlier.upstreams,
+        earlier.upstreams,
         &mut part,
         report,
     );

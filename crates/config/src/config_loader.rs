@@ -25,7 +25,7 @@ use weir_config_file::team_trees::TeamTrees;
 
 use crate::check;
 use crate::checked_config::{Config, SourceDigest};
-use crate::config_part::ConfigPart;
+use crate::config_part::{ConfigPart, EarlierFiles};
 use crate::main_config::MainConfig;
 use crate::team_files::{TeamFile, TeamFileVersion};
 use crate::team_grants::TeamGrant;
@@ -362,99 +362,93 @@ impl<'a> ConfigLoader<'a> {
         let mut teams = TeamsLoad::default();
         self.last_good.retain(|file, _| files.contains(file));
         for file in files {
-            let (upstreams, endpoints) =
-                (main.config.upstreams.clone(), main.config.endpoints.clone());
-            let earlier = ConfigPart {
-                upstreams,
-                endpoints,
-                ..ConfigPart::default()
-            };
-            let grant = main.teams.of(&file);
-            let mut own = ConfigReport::default();
-            let text = read_listed(&file);
-            fingerprint.add_file(&file, &text);
-            let read = match &text {
-                Ok(text) => self.check_team(
-                    &TeamText {
-                        file: &file,
-                        text,
-                        grant: &grant,
-                    },
-                    main,
-                    &earlier,
-                    &mut own,
-                ),
-                Err(problem) => {
-                    own.add(problem.clone());
-                    Err(ReadFiles::new())
-                }
-            };
-            // A policy file is watched even if it is the file with errors, so that its repair
-            // triggers a reload.
-            let named = read
-                .as_ref()
-                .map_or_else(Clone::clone, |part| part.files.clone());
-            let part = read.ok();
-            let before = self
-                .last_good
-                .get(&file)
-                .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
-            let before = before.and_then(|text| {
-                let last = TeamText {
-                    file: &file,
-                    text,
-                    grant: &grant,
-                };
-                self.check_team(&last, main, &earlier, &mut ConfigReport::default())
-                    .ok()
-            });
-            let lost = match (weaker, &before, &part) {
-                (WeakerFiles::HeldBack, Some(before), Some(now)) => team_weakenings(before, now),
-                (WeakerFiles::HeldBack | WeakerFiles::Accepted, _, _) => Vec::new(),
-            };
-            lost.iter().for_each(|lost| own.add(problem_of(lost)));
-            let part = part.filter(|_| lost.is_empty());
-            teams.held_back.extend(lost);
-            own.set_file(&file.display().to_string(), |_| 0);
-            let part = match (part, text) {
-                (Some(part), Ok(text)) => {
-                    self.last_good.insert(file.clone(), text);
-                    main.config.team_files.push(TeamFile::new(
-                        &file,
-                        TeamFileVersion::Current,
-                        &own,
-                    ));
-                    part
-                }
-                (_, text) => Self::keep_last_good(
-                    before,
-                    &TeamText {
-                        file: &file,
-                        text: &text.unwrap_or_default(),
-                        grant: &grant,
-                    },
-                    main,
-                    &mut own,
-                ),
-            };
-            teams.report.append(own);
-            if !main.own_endpoints && part.endpoints.is_empty() {
-                check::add_to_default_endpoints(main, &part.upstreams, &grant);
-            }
-            main.config.upstreams.extend(part.upstreams);
-            main.config.endpoints.extend(part.endpoints);
-            main.endpoint_rules.extend(part.endpoint_rules);
-            main.config.waivers.extend(part.waivers);
-            if let Some(tree) = part.tree {
-                teams.trees.add(file.display().to_string(), tree);
-            }
-            for (file, text) in named.into_iter().chain(part.files) {
-                // The text that an earlier team read is the one to compare with: if the file has
-                // changed since, the config is stale.
-                main.files.entry(file).or_insert(text);
-            }
+            let team = self.read_team(file, main, weaker, fingerprint);
+            self.merge_team(team, main, &mut teams);
         }
         teams
+    }
+
+    /// Reads and checks a team's file, and its last good version unless that is the same.
+    fn read_team(
+        &self,
+        file: PathBuf,
+        main: &MainConfig,
+        weaker: WeakerFiles,
+        fingerprint: &mut FilesFingerprint,
+    ) -> ReadTeam {
+        let grant = main.teams.of(&file);
+        let mut report = ConfigReport::default();
+        let text = read_listed(&file);
+        fingerprint.add_file(&file, &text);
+        let check = |text: &str, report: &mut ConfigReport| {
+            let (file, grant) = (&file, &grant);
+            self.check_team(&TeamText { file, text, grant }, main, report)
+        };
+        let read = match &text {
+            Ok(text) => check(text, &mut report),
+            Err(problem) => {
+                report.add(problem.clone());
+                Err(ReadFiles::new())
+            }
+        };
+        let named = read
+            .as_ref()
+            .map_or_else(Clone::clone, |part| part.files.clone());
+        let part = read.ok();
+        let last_good = self
+            .last_good
+            .get(&file)
+            .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
+        let before = last_good.and_then(|text| check(text, &mut ConfigReport::default()).ok());
+        let lost = match (weaker, &before, &part) {
+            (WeakerFiles::HeldBack, Some(before), Some(now)) => team_weakenings(before, now),
+            (WeakerFiles::HeldBack | WeakerFiles::Accepted, _, _) => Vec::new(),
+        };
+        lost.iter().for_each(|lost| report.add(problem_of(lost)));
+        report.set_file(&file.display().to_string(), |_| 0);
+        ReadTeam {
+            part: part.filter(|_| lost.is_empty()),
+            text: text.unwrap_or_default(),
+            file,
+            grant,
+            report,
+            named,
+            before,
+            lost,
+        }
+    }
+
+    /// Adds a team's file, or its last good version, to the config.
+    fn merge_team(&mut self, team: ReadTeam, main: &mut MainConfig, teams: &mut TeamsLoad) {
+        let mut report = team.report;
+        teams.held_back.extend(team.lost);
+        let (file, grant) = (&team.file, &team.grant);
+        let part = if let Some(part) = team.part {
+            self.last_good.insert(file.clone(), team.text);
+            let state = TeamFile::new(file, TeamFileVersion::Current, &report);
+            main.config.team_files.push(state);
+            part
+        } else {
+            let text = &team.text;
+            let now = TeamText { file, text, grant };
+            Self::keep_last_good(team.before, &now, main, &mut report)
+        };
+        teams.report.append(report);
+        if !main.own_endpoints && part.endpoints.is_empty() {
+            check::add_to_default_endpoints(main, &part.upstreams, grant);
+        }
+        main.config.upstreams.extend(part.upstreams);
+        main.config.endpoints.extend(part.endpoints);
+        main.endpoint_rules.extend(part.endpoint_rules);
+        main.config.waivers.extend(part.waivers);
+        if let Some(tree) = part.tree {
+            teams.trees.add(file.display().to_string(), tree);
+        }
+        for (file, text) in team.named.into_iter().chain(part.files) {
+            // The text that an earlier team read is the one to compare with: if the file has
+            // changed since, the config is stale.
+            main.files.entry(file).or_insert(text);
+        }
     }
 
     /// Returns the last good version of a team's file that has errors, or an empty part without
@@ -500,7 +494,6 @@ impl<'a> ConfigLoader<'a> {
         &self,
         file: &TeamText<'_>,
         main: &MainConfig,
-        earlier: &ConfigPart,
         report: &mut ConfigReport,
     ) -> Result<ConfigPart, ReadFiles> {
         let TeamText { file, text, grant } = file;
@@ -530,6 +523,10 @@ impl<'a> ConfigLoader<'a> {
         };
         fill_in_granted(&mut tree, &granted, self.environment, report);
         let raw: RawTeamFile = decode(tree.clone(), report);
+        let earlier = EarlierFiles {
+            upstreams: &main.config.upstreams,
+            endpoints: &main.config.endpoints,
+        };
         let mut part = check::check_team_file(raw, grant, &main.defaults, earlier, report);
         // Lines are known here. The caller adds the file's name.
         report.set_lines(|path| tree.line_of(path));
@@ -560,6 +557,24 @@ struct TeamsLoad {
 
 fn problem_of(lost: &Weakening) -> ConfigProblem {
     ConfigProblem::error(lost.path.clone(), lost.message.clone()).hint(lost.hint.clone())
+}
+
+/// A team's file that was read and checked.
+struct ReadTeam {
+    file: PathBuf,
+    grant: TeamGrant,
+    /// Empty if the file could not be read.
+    text: String,
+    report: ConfigReport,
+    /// Absent if the file has errors or is held back.
+    part: Option<ConfigPart>,
+    /// The last good version, if it is another one.
+    before: Option<ConfigPart>,
+    /// The policy files that it names. They are watched even if one of them is the file with
+    /// errors, so that its repair triggers a reload.
+    named: ReadFiles,
+    /// The protections that it lost.
+    lost: Vec<Weakening>,
 }
 
 /// A team's file: its text and its grants.

@@ -17,6 +17,13 @@ use crate::waivers::Waivers;
 /// errors.
 pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<SecretPatterns>>>;
 
+/// The settings of the files that were read before a team's file.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EarlierFiles<'a> {
+    pub(crate) upstreams: &'a [UpstreamPlan],
+    pub(crate) endpoints: &'a [Endpoint],
+}
+
 /// The contribution of one file (the main one or a team's).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigPart {

@@ -11,7 +11,7 @@ use weir_core::upstream::CallDeadlines;
 
 use crate::check::config_defaults::{self, ConfigDefaults};
 use crate::check::{policy_check, toolsets_check};
-use crate::config_part::ConfigPart;
+use crate::config_part::{ConfigPart, EarlierFiles};
 
 /// The deadlines of an endpoint that sets no limit: the upstream's own apply.
 const UNBOUNDED: CallDeadlines = CallDeadlines {
@@ -29,7 +29,7 @@ const MAX_PATH_BYTES: usize = 128;
 pub(super) fn check(
     raw: OrderedMap<RawEndpoint>,
     defaults: &ConfigDefaults,
-    earlier: &ConfigPart,
+    earlier: EarlierFiles<'_>,
     part: &mut ConfigPart,
     report: &mut ConfigReport,
 ) {
@@ -81,8 +81,7 @@ pub(super) fn check(
 /// The upstreams that an endpoint of a file may show.
 #[derive(Clone, Copy)]
 struct KnownUpstreams<'a> {
-    /// The parts of the files read before.
-    earlier: &'a ConfigPart,
+    earlier: EarlierFiles<'a>,
     /// The part of the endpoint's own file.
     part: &'a ConfigPart,
 }

@@ -8,16 +8,16 @@ use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
 use crate::check::config_defaults::ConfigDefaults;
-use crate::config_part::ConfigPart;
+use crate::config_part::EarlierFiles;
 use crate::team_grants::host_pattern::HostPattern;
 use crate::team_grants::{TeamGrant, has_parent, matches_any};
 
-/// Checks a team's file against its rights. `earlier` holds the parts of the files read before.
+/// Checks a team's file against its rights.
 pub(super) fn check_rights(
     raw: &RawTeamFile,
     grant: &TeamGrant,
     defaults: &ConfigDefaults,
-    earlier: &ConfigPart,
+    earlier: EarlierFiles<'_>,
     report: &mut ConfigReport,
 ) {
     for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
