@@ -18,6 +18,7 @@ mod call_outcome;
 pub mod capability;
 pub mod catalog_item;
 pub mod clean;
+pub mod completed_elicitations;
 pub mod content_version;
 pub mod endpoint;
 pub mod failure;

@@ -4,17 +4,18 @@
 //! session of that client sends to it. There are no queues for clients without a stream: a message
 //! that cannot be delivered now is returned to its sender.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use weir_wire::log_level::LogLevel;
 
 use crate::call::{LogMessages, SessionKey};
+use crate::completed_elicitations::CompletedElicitations;
 use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::question::PendingQuestion;
@@ -24,10 +25,6 @@ const MAX_QUEUED_MESSAGES: usize = 128;
 /// The capacity that log messages leave to the others: a burst of them must not displace a question
 /// or a change of a list.
 const CAPACITY_WITHOUT_LOGS: usize = 32;
-/// The newest completed URL elicitations that are remembered, for calls that wait for one.
-const MAX_COMPLETED: usize = 256;
-/// The longest name of an elicitation that is remembered, in bytes.
-const LONGEST_REMEMBERED: usize = 512;
 
 /// A message for a client.
 #[derive(Debug)]
@@ -62,8 +59,8 @@ pub struct SessionLogMessage {
 pub struct SessionNotifier {
     receivers: Mutex<HashMap<SessionKey, OpenReceiver>>,
     next: AtomicU64,
-    /// The URL elicitations that upstreams lately reported as complete, by their own names.
-    completed: watch::Sender<VecDeque<(UpstreamId, Arc<str>)>>,
+    /// The completed URL elicitations of each upstream.
+    completed: Mutex<HashMap<UpstreamId, Weak<CompletedElicitations>>>,
 }
 
 /// The notifier's side of a receiver.
@@ -139,30 +136,18 @@ impl SessionNotifier {
             .map_err(mpsc::error::TrySendError::into_inner)
     }
 
-    /// Remembers that an upstream reported a URL elicitation as complete, under its own name.
-    pub fn record_elicitation_complete(&self, upstream: &UpstreamId, name: &str) {
-        if name.len() > LONGEST_REMEMBERED {
-            return;
+    /// The URL elicitations that an upstream reported as complete. They are forgotten once nobody has
+    /// them: the upstream itself has them as long as it is configured.
+    #[must_use]
+    pub fn completed_elicitations(&self, upstream: &UpstreamId) -> Arc<CompletedElicitations> {
+        let mut all = self.completed.lock();
+        if let Some(own) = all.get(upstream).and_then(Weak::upgrade) {
+            return own;
         }
-        self.completed.send_modify(|names| {
-            if names.len() >= MAX_COMPLETED {
-                names.pop_front();
-            }
-            names.push_back((upstream.clone(), name.into()));
-        });
-    }
-
-    /// Waits until the upstream has reported a URL elicitation as complete whose name `is_awaited`;
-    /// maybe it did so before. Cancel safe.
-    pub async fn wait_for_elicitation(
-        &self,
-        upstream: &UpstreamId,
-        is_awaited: impl Fn(&str) -> bool,
-    ) {
-        let mut completed = self.completed.subscribe();
-        let is_there = |(of, name): &(UpstreamId, Arc<str>)| of == upstream && is_awaited(name);
-        // The sender lives as long as `self`.
-        let _seen = completed.wait_for(|names| names.iter().any(is_there)).await;
+        all.retain(|_, completed| completed.strong_count() > 0);
+        let own = Arc::new(CompletedElicitations::default());
+        all.insert(upstream.clone(), Arc::downgrade(&own));
+        own
     }
 }
 
@@ -265,25 +250,22 @@ mod tests {
         assert!(notifier.receivers.lock().is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn completed_elicitation_is_noticed_before_and_during_the_wait() {
-        let notifier = Arc::<SessionNotifier>::default();
+    #[tokio::test]
+    async fn completed_elicitations_of_one_upstream_leave_those_of_others() {
+        let notifier = SessionNotifier::default();
         let [shop, other] = ["shop", "other"].map(|name| UpstreamId::new(name).unwrap());
-        let mut wait = Box::pin(notifier.wait_for_elicitation(&shop, |name| name == "sign-in"));
+        let [of_shop, of_other] = [&shop, &other].map(|id| notifier.completed_elicitations(id));
+        of_shop.record("sign-in");
+        (0..1000).for_each(|nth| of_other.record(&nth.to_string()));
+        let known = notifier.completed_elicitations(&shop);
+        known.wait_for(|name| name == "sign-in").await;
+        drop((of_shop, known));
+        let later = notifier.completed_elicitations(&shop);
+        let mut wait = Box::pin(later.wait_for(|name| name == "sign-in"));
         assert!(futures_util::poll!(&mut wait).is_pending());
-        notifier.record_elicitation_complete(&other, "sign-in");
-        notifier.record_elicitation_complete(&shop, "pay");
-        assert!(futures_util::poll!(&mut wait).is_pending());
-        notifier.record_elicitation_complete(&shop, "sign-in");
-        wait.await;
-        notifier
-            .wait_for_elicitation(&shop, |name| name == "sign-in")
-            .await;
-        for nth in 0..2 * MAX_COMPLETED {
-            notifier.record_elicitation_complete(&shop, &nth.to_string());
-            notifier.record_elicitation_complete(&shop, &"x".repeat(LONGEST_REMEMBERED + 1));
-        }
-        assert_eq!(notifier.completed.borrow().len(), MAX_COMPLETED);
+        drop(of_other);
+        let _third = notifier.completed_elicitations(&UpstreamId::new("third").unwrap());
+        assert_eq!(notifier.completed.lock().len(), 2);
     }
 
     #[test]

@@ -208,12 +208,10 @@ impl OutOfCallRequests {
         let Some(name) = name.filter(|_| class.has(CapabilityClass::ELICITATION_URL)) else {
             return;
         };
-        let upstream = &context.label.id;
-        context
-            .notifier
-            .record_elicitation_complete(upstream, &name);
+        context.completed_elicitations.record(&name);
         if let Some(session) = session.get() {
-            let message = SessionMessage::ElicitationComplete(upstream.clone(), (*name).into());
+            let upstream = context.label.id.clone();
+            let message = SessionMessage::ElicitationComplete(upstream, (*name).into());
             // A client without a stream sees it when it comes back to the page or calls again.
             let _unheard = context.notifier.notify(&session, message);
         }

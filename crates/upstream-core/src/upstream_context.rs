@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use weir_core::call::LogMessages;
+use weir_core::completed_elicitations::CompletedElicitations;
 use weir_core::names::UpstreamId;
 use weir_core::port::SessionListRegistry;
 use weir_core::port::{Clock, Random};
@@ -105,6 +106,8 @@ pub struct UpstreamContext {
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The notifiers of client sessions.
     pub notifier: Arc<SessionNotifier>,
+    /// The URL elicitations that it reported as complete.
+    pub completed_elicitations: Arc<CompletedElicitations>,
     /// The sessions and child processes that are held open for tasks.
     pub task_holds: TaskHolds,
     /// The calls of the previous process, after a graceful restart.
@@ -197,6 +200,7 @@ impl UpstreamContext {
             session_lists: ports.session_lists,
             predecessor_calls: PredecessorCalls::default(),
             task_progress: Arc::new(TaskProgress::new(label.id.clone(), ports.notifier.clone())),
+            completed_elicitations: ports.notifier.completed_elicitations(&label.id),
             notifier: ports.notifier,
             client_info: settings.client_info,
             credential_advice: settings.credential_advice,

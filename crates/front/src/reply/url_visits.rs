@@ -129,8 +129,8 @@ impl UrlVisitRepeats {
             let completed = async {
                 match &upstream {
                     Some(upstream) if may_complete => {
-                        let notifier = &shared.ports.notifier;
-                        notifier.wait_for_elicitation(upstream, is_accepted).await;
+                        let completed = shared.ports.notifier.completed_elicitations(upstream);
+                        completed.wait_for(is_accepted).await;
                         is_complete.store(true, Ordering::Relaxed);
                     }
                     _ => std::future::pending().await,
