@@ -8,6 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep};
 
+use crate::port::doubled;
+
 /// The wait before the first restart; it doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait, and the time after which a task counts as sound again.
@@ -19,7 +21,7 @@ where
     T: FnMut() -> F,
     F: Future,
 {
-    let mut wait = FIRST_WAIT;
+    let mut panics = 0;
     loop {
         let begun = Instant::now();
         let running = async { begin().await };
@@ -27,12 +29,13 @@ where
             return ended;
         }
         if begun.elapsed() >= LONGEST_WAIT {
-            wait = FIRST_WAIT;
+            panics = 0;
         }
+        let wait = doubled(FIRST_WAIT, panics, LONGEST_WAIT);
+        panics += 1;
         let seconds = wait.as_secs();
         tracing::error!(task, seconds, "internal error: task restarts after a panic");
         sleep(wait).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use weir_core::names::UpstreamId;
+use weir_core::port::Backoff;
 use weir_core::{Failure, FailureKind};
 
 use crate::event_form::RefusalForm;
@@ -18,7 +19,7 @@ use crate::singleton_lease::SingletonLease;
 /// The time beyond that of a lease in which a request waits for a replica that runs the upstream: a
 /// killed one is replaced after its lease.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
-/// The pause before the next attempt at the same holder, and the longest one.
+/// The pauses before the next attempt at the same holder, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -43,7 +44,7 @@ pub(crate) enum OwnerRoute {
 /// The search for the replica that runs the upstream, of one request.
 pub(crate) struct OwnerSearch {
     deadline: Instant,
-    pause: Duration,
+    pauses: Backoff,
     /// The version of the view that the last attempt was made by.
     seen: Option<u64>,
     /// The reason that the last attempt did not run, for operators.
@@ -83,7 +84,7 @@ impl OwnerAccess {
     pub(crate) fn search(&self, left: Duration) -> OwnerSearch {
         OwnerSearch {
             deadline: Instant::now() + left.min(self.max_wait()),
-            pause: FIRST_PAUSE,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             seen: None,
             last: None,
             waits_for_store: false,
@@ -136,8 +137,8 @@ impl OwnerAccess {
             if left.is_zero() || ends_at_once {
                 return Err(self.no_owner(search, view.error.as_deref()));
             }
-            sleep(search.pause.min(left)).await;
-            search.pause = (search.pause * 2).min(LONGEST_PAUSE);
+            let pause = search.pauses.next(&**self.lease.random());
+            sleep(pause.min(left)).await;
             self.lease.refresh(view.version, left).await;
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::time::sleep;
 use weir_core::Principal;
-use weir_core::port::BoxFuture;
+use weir_core::port::{Backoff, BoxFuture, Random};
 use weir_core::upstream::{ProgressReports, Upstream};
 
 use crate::call_form::owned_name;
@@ -18,7 +18,7 @@ use crate::frame_stream::{FrameStream, StreamLost};
 use crate::owner_search::OwnerAccess;
 use crate::stream_form::ProgressForm;
 
-/// The pause after a stream that was lost, and the longest one. It doubles until a report comes.
+/// The pauses after a stream that was lost, at first and at most. They grow until a report comes.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -41,6 +41,7 @@ pub(crate) fn remote_progress(
         principal: owned_name(principal),
         native: native.to_owned(),
     };
+    let random = access.lease.random().clone();
     let source = Arc::new(ProgressSource {
         request: Frame::new(FrameKind::TaskProgress, &form),
         principal: principal.clone(),
@@ -48,18 +49,20 @@ pub(crate) fn remote_progress(
         local,
         access,
     });
-    continued_reports(Box::new(move || {
+    let open: OpenReports = Box::new(move || {
         let source = source.clone();
         Box::pin(async move { source.open().await })
-    }))
+    });
+    continued_reports(open, random)
 }
 
 /// The reports of streams that are opened one after the other.
-fn continued_reports(open: OpenReports) -> ProgressReports {
+fn continued_reports(open: OpenReports, random: Arc<dyn Random>) -> ProgressReports {
     let reader = ProgressReader {
         open,
         current: None,
-        pause: FIRST_PAUSE,
+        pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        random,
     };
     Box::pin(stream::unfold(reader, ProgressReader::next))
 }
@@ -68,7 +71,8 @@ struct ProgressReader {
     open: OpenReports,
     /// Absent before the first report, and after a stream was lost.
     current: Option<OpenedReports>,
-    pause: Duration,
+    pauses: Backoff,
+    random: Arc<dyn Random>,
 }
 
 impl ProgressReader {
@@ -88,12 +92,11 @@ impl ProgressReader {
                 Err(lost) => Err(lost),
             };
             if let Ok(report) = reported {
-                self.pause = FIRST_PAUSE;
+                self.pauses.reset();
                 return Some((report, self));
             }
             self.current = None;
-            sleep(self.pause).await;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            sleep(self.pauses.next(&*self.random)).await;
         }
     }
 }
@@ -137,6 +140,8 @@ async fn next_report(mut stream: FrameStream) -> Option<(Result<Bytes, StreamLos
 mod tests {
     use std::collections::VecDeque;
 
+    use weir_testkit::FixedRandom;
+
     use super::*;
 
     type Attempt = Result<Option<Vec<Result<&'static str, StreamLost>>>, StreamLost>;
@@ -145,7 +150,7 @@ mod tests {
     async fn read(attempts: Vec<Attempt>) -> (Vec<Bytes>, Duration) {
         let mut attempts = VecDeque::from(attempts);
         let began = tokio::time::Instant::now();
-        let reports = continued_reports(Box::new(move || {
+        let open: OpenReports = Box::new(move || {
             let attempt = attempts.pop_front().unwrap_or(Ok(None));
             let opened = attempt.map(|opened| {
                 let reports = opened?.into_iter();
@@ -153,7 +158,8 @@ mod tests {
                 Some(Box::pin(stream::iter(reports.collect::<Vec<_>>())) as OpenedReports)
             });
             Box::pin(async move { opened })
-        }));
+        });
+        let reports = continued_reports(open, Arc::new(FixedRandom(255)));
         (reports.collect().await, began.elapsed())
     }
 

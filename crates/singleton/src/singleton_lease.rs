@@ -114,6 +114,11 @@ impl SingletonLease {
         self.ports.time
     }
 
+    /// The randomness of pauses.
+    pub(crate) fn random(&self) -> &Arc<dyn Random> {
+        &self.ports.random
+    }
+
     /// The state as this replica last saw it.
     pub(crate) fn view(&self) -> LeaseView {
         self.view.borrow().clone()

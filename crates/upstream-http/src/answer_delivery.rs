@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue};
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::FailureKind;
+use weir_core::port::Backoff;
 use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::message_limits::message_limits;
@@ -86,7 +87,7 @@ pub(crate) async fn deliver(
 ) {
     let lost = lost.filter(|_| is_response(&message));
     let posting = async {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let (headers, message) = (headers.clone(), message.clone());
             let sent = http_post::post_notification(context, http, headers, message).await;
@@ -96,8 +97,7 @@ pub(crate) async fn deliver(
                 }
                 sent => return sent,
             }
-            sleep(pause).await;
-            pause = LONGEST_PAUSE.min(2 * pause);
+            sleep(pauses.next(context.clock.random())).await;
         }
     };
     let sent = own_requests::within_list_deadline(&context.own_requests, posting).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_core::port::half_jitter;
+use weir_core::port::{doubled, half_jitter};
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, DropReason, MessageClass};
 use weir_upstream_core::message_limits::message_limits;
@@ -25,7 +25,7 @@ use crate::session_channel::SessionChannel;
 use crate::side_channel::StreamRefusal;
 use crate::standing_stream::StandingReader;
 
-/// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
+/// The shortest life of a stream that is reopened soon. After shorter ones the wait doubles.
 const BRIEF_STREAM: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
@@ -156,7 +156,7 @@ impl StreamReader {
     /// Reads a session's GET stream. A server may end it at any time to have it reopened. Events in
     /// between are unknown, so the gap counts as a change.
     async fn read_on(mut self, mut stream: ResponseReader) {
-        let mut wait = FIRST_WAIT;
+        let mut brief_streams = 0;
         let mut in_vain = 0;
         loop {
             let began = Instant::now();
@@ -173,15 +173,12 @@ impl StreamReader {
                 return self.lost("weir ended the session");
             }
             let brief = began.elapsed() < BRIEF_STREAM;
-            wait = if brief {
-                (wait * 2).min(LAST_WAIT)
-            } else {
-                FIRST_WAIT
-            };
+            brief_streams = if brief { brief_streams + 1 } else { 0 };
             // A server that makes its clients poll like this sends a message on each stream.
             in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
-            let asked_wait = self.point.asked_wait();
-            let wait = asked_wait.unwrap_or(wait / 2).max(least_wait(in_vain));
+            let own_wait = doubled(FIRST_WAIT, brief_streams, LAST_WAIT) / 2;
+            let wait = self.point.asked_wait().unwrap_or(own_wait);
+            let wait = wait.max(least_wait(in_vain));
             match self.reopen(wait).await {
                 Some(again) => stream = again,
                 None => return,

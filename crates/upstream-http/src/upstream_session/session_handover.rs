@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
+use weir_core::port::doubled;
 use weir_era::upstream_messages;
 use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::session_log_level::SessionLogLevel;
@@ -30,7 +31,7 @@ pub(crate) struct ExportedHttpSession {
 /// The first and the longest wait before the standing stream of an imported session is requested
 /// again; the wait doubles.
 const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
-const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
+const LAST_STREAM_WAIT: Duration = Duration::from_secs(30);
 
 impl UpstreamSession {
     /// Describes the session for the next process, which ends it from now on. Absent for a session
@@ -126,8 +127,8 @@ impl UpstreamSession {
         }
         let session = Arc::downgrade(&self);
         self.context.tasks.spawn_endless(async move {
-            let mut wait = FIRST_STREAM_WAIT;
-            loop {
+            for failures in 0.. {
+                let wait = doubled(FIRST_STREAM_WAIT, failures, LAST_STREAM_WAIT);
                 tokio::time::sleep(wait).await;
                 let Some(session) = session.upgrade() else {
                     return;
@@ -139,7 +140,6 @@ impl UpstreamSession {
                 if session.channel.is_reading() {
                     return;
                 }
-                wait = (wait * 2).min(LAST_STREAM_WAIT);
             }
         });
     }
