@@ -53,7 +53,7 @@ struct OutboxState<T> {
     /// The bytes of the other messages.
     bytes: usize,
     /// The lanes in which [`Outbox::run`] is at work; all of them while the caller of
-    /// [`Outbox::next`] is.
+    /// [`Outbox::next_of`] is.
     is_posting: [bool; OutboxLane::COUNT],
 }
 
@@ -63,6 +63,19 @@ struct OutboxEntry<T> {
     message: Bytes,
     with: T,
     since: Instant,
+}
+
+/// A message whose turn it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OutgoingMessage<T> {
+    /// Its lane.
+    pub lane: OutboxLane,
+    /// True for the answer to a request of the server, which waits for it.
+    pub is_answer: bool,
+    /// The message.
+    pub message: Bytes,
+    /// What was queued with it.
+    pub with: T,
 }
 
 /// The kind of a message, which decides if later messages supersede it.
@@ -107,7 +120,7 @@ pub enum PushOutcome {
     /// The message waits for its turn, or an equal one already waits.
     Queued,
     /// As `Queued`, and no message of this lane waited: [`Outbox::run`] is to be started for it, or
-    /// the caller of [`Outbox::next`] to be woken.
+    /// the caller of [`Outbox::next_of`] to be woken.
     Idle(OutboxLane),
     /// The queue is full: this message ended the session.
     Overflow,
@@ -182,10 +195,10 @@ impl<T> Outbox<T> {
     pub async fn run<F: Future<Output = ()>>(
         &self,
         lane: OutboxLane,
-        mut post: impl FnMut(Bytes, T) -> F,
+        mut post: impl FnMut(OutgoingMessage<T>) -> F,
     ) {
-        while let Some((message, with)) = self.next_in(lane) {
-            let posting = self.over.run_until_cancelled(post(message, with));
+        while let Some(next) = self.next_in(lane) {
+            let posting = self.over.run_until_cancelled(post(next));
             if lane == OutboxLane::Cancellations {
                 // A server that has not responded by then has the cancellation, or will never get
                 // it.
@@ -217,19 +230,9 @@ impl<T> Outbox<T> {
         &self.over
     }
 
-    /// Takes the next message; absent if the queue is empty. [`Self::push`] then reports when to
-    /// ask again.
-    pub fn next(&self) -> Option<(Bytes, T)> {
-        self.next_of(|_| true)
-            .map(|(_, message, with)| (message, with))
-    }
-
     /// Takes the next message of a wanted lane; absent if there is no such message. [`Self::push`]
     /// then reports when to ask again.
-    pub fn next_of(
-        &self,
-        is_wanted: impl Fn(OutboxLane) -> bool,
-    ) -> Option<(OutboxLane, Bytes, T)> {
+    pub fn next_of(&self, is_wanted: impl Fn(OutboxLane) -> bool) -> Option<OutgoingMessage<T>> {
         let mut state = self.state.lock();
         let next = state.take_first(is_wanted);
         state.is_posting = [next.is_some(); OutboxLane::COUNT];
@@ -237,11 +240,11 @@ impl<T> Outbox<T> {
     }
 
     /// Takes the next message of a lane.
-    fn next_in(&self, lane: OutboxLane) -> Option<(Bytes, T)> {
+    fn next_in(&self, lane: OutboxLane) -> Option<OutgoingMessage<T>> {
         let mut state = self.state.lock();
         let next = state.take_first(|waiting| waiting == lane);
         state.is_posting[lane as usize] = next.is_some();
-        next.map(|(_, message, with)| (message, with))
+        next
     }
 }
 
@@ -271,15 +274,17 @@ impl<T> OutboxState<T> {
         }
     }
 
-    fn take_first(
-        &mut self,
-        is_wanted: impl Fn(OutboxLane) -> bool,
-    ) -> Option<(OutboxLane, Bytes, T)> {
+    fn take_first(&mut self, is_wanted: impl Fn(OutboxLane) -> bool) -> Option<OutgoingMessage<T>> {
         self.drop_late_cancels();
         let wanted = |waiting: &OutboxEntry<T>| is_wanted(waiting.kind.lane());
         let at = self.waiting.iter().position(wanted)?;
         let entry = self.remove(at)?;
-        Some((entry.kind.lane(), entry.message, entry.with))
+        Some(OutgoingMessage {
+            lane: entry.kind.lane(),
+            is_answer: matches!(entry.kind, OutboxKind::Answer | OutboxKind::Pong),
+            message: entry.message,
+            with: entry.with,
+        })
     }
 
     fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
@@ -400,12 +405,33 @@ mod tests {
     async fn run_and_collect(outbox: &Outbox<()>, lane: OutboxLane) -> Vec<Bytes> {
         let all = Mutex::new(Vec::new());
         outbox
-            .run(lane, |message, ()| {
-                all.lock().push(message);
+            .run(lane, |next| {
+                all.lock().push(next.message);
                 std::future::ready(())
             })
             .await;
         all.into_inner()
+    }
+
+    /// Takes the messages of all lanes, in order.
+    fn take_all(outbox: &Outbox<()>) -> Vec<Bytes> {
+        std::iter::from_fn(|| outbox.next_of(|_| true))
+            .map(|next| next.message)
+            .collect()
+    }
+
+    #[test]
+    fn answers_differ_from_progress_in_the_same_lane() {
+        let outbox = Outbox::default();
+        let report = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}"#;
+        for message in [pong(1), Bytes::from(report), answer(2)] {
+            outbox.push(message, ());
+        }
+        let next = || outbox.next_of(|lane| lane == OutboxLane::Answers);
+        let answers: Vec<_> = std::iter::from_fn(next)
+            .map(|next| next.is_answer)
+            .collect();
+        assert_eq!(answers, [true, false, true]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -436,7 +462,7 @@ mod tests {
     async fn a_post_that_hangs_delays_its_own_lane_only() {
         let outbox = Outbox::default();
         outbox.push(lower::roots_changed(), ());
-        let hanging = outbox.run(OutboxLane::Notifications, |_, ()| std::future::pending());
+        let hanging = outbox.run(OutboxLane::Notifications, |_| std::future::pending());
         let others = async {
             for (message, lane) in [
                 (answer(1), OutboxLane::Answers),
@@ -499,7 +525,7 @@ mod tests {
         );
         let count = posts.clone();
         outbox
-            .run(OutboxLane::Cancellations, |_, ()| {
+            .run(OutboxLane::Cancellations, |_| {
                 count.fetch_add(1, Ordering::SeqCst);
                 std::future::pending()
             })
@@ -536,9 +562,7 @@ mod tests {
             outbox.withdraw_request(2) && !outbox.withdraw_request(2),
             "it was not sent"
         );
-        let sent: Vec<_> = std::iter::from_fn(|| outbox.next())
-            .map(|(message, ())| message)
-            .collect();
+        let sent = take_all(&outbox);
         assert_eq!(
             sent[..5],
             [
@@ -557,7 +581,7 @@ mod tests {
         outbox.push_request(2, request(2), ());
         assert_eq!(outbox.end(), [1, 2]);
         assert_eq!(outbox.push_request(3, request(3), ()), PushOutcome::Over);
-        assert!(outbox.next().is_none());
+        assert!(take_all(&outbox).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -569,14 +593,12 @@ mod tests {
         outbox.push(answer(2), ());
         let requests = OutboxLane::Requests;
         let next_request = || outbox.next_of(|lane| lane == requests);
-        assert_eq!(next_request(), Some((requests, request.clone(), ())));
+        let taken = next_request().map(|next| (next.lane, next.message));
+        assert_eq!(taken, Some((requests, request.clone())));
         assert_eq!(next_request(), None);
         let pushed = outbox.push_request(2, request.clone(), ());
         assert_eq!(pushed, PushOutcome::Idle(requests), "its caller is woken");
-        let rest: Vec<_> = std::iter::from_fn(|| outbox.next())
-            .map(|(message, ())| message)
-            .collect();
-        assert_eq!(rest, [answer(1), answer(2), request]);
+        assert_eq!(take_all(&outbox), [answer(1), answer(2), request]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -585,7 +607,7 @@ mod tests {
         outbox.push(answer(0), ());
         let own = outbox.clone();
         let running = tokio::spawn(async move {
-            own.run(OutboxLane::Answers, |_, ()| std::future::pending())
+            own.run(OutboxLane::Answers, |_| std::future::pending())
                 .await;
         });
         tokio::task::yield_now().await;

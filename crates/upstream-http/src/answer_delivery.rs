@@ -14,10 +14,8 @@ use weir_core::FailureKind;
 use weir_core::port::Backoff;
 use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
-use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_wire::Message;
 
 use crate::http_post;
 use crate::side_channel::SideChannel;
@@ -74,10 +72,9 @@ impl AnswerWatch {
     }
 }
 
-/// Posts a message that has no response, within the deadline of lists. If a call waits for it to
-/// arrive, `lost` is the call's token: an answer is then posted again after a failure that may
-/// pass, and `lost` is cancelled if it did not arrive. A server that gets an answer twice ignores
-/// the second, which has the same id.
+/// Posts a message that has no response, within the deadline of lists. An answer has `lost`: it is
+/// posted again after a failure that may pass, and `lost` is cancelled if it did not arrive. A
+/// server that gets an answer twice ignores the second, which has the same id.
 pub(crate) async fn deliver(
     context: &UpstreamContext,
     http: &AuthorizedHttpClient,
@@ -85,7 +82,6 @@ pub(crate) async fn deliver(
     message: Bytes,
     lost: Option<CancellationToken>,
 ) {
-    let lost = lost.filter(|_| is_response(&message));
     let posting = async {
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
@@ -107,13 +103,6 @@ pub(crate) async fn deliver(
             lost.cancel();
         }
     }
-}
-
-fn is_response(message: &Bytes) -> bool {
-    matches!(
-        Message::parse(message.clone(), &message_limits()),
-        Ok(Message::Response(_))
-    )
 }
 
 /// True if the server did not refuse the message itself: it was not reached, is busy, or its

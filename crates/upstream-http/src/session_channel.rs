@@ -15,7 +15,7 @@ use weir_core::port::SessionListObserver;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages;
 use weir_oauth_client::AuthorizedHttpClient;
-use weir_upstream_core::outbox::{Outbox, PushOutcome};
+use weir_upstream_core::outbox::{Outbox, OutgoingMessage, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
 
@@ -169,15 +169,16 @@ impl SessionChannel {
         let (upstream, headers, outbox) =
             (self.upstream.clone(), self.headers(), self.outbox.clone());
         self.upstream.tasks.spawn(async move {
-            let post = |message, context: PostContext| {
+            let post = |next: OutgoingMessage<PostContext>| {
                 let (upstream, headers) = (&upstream, headers.clone());
                 async move {
                     let PostContext {
                         http,
                         reservation,
                         lost,
-                    } = context;
-                    answer_delivery::deliver(upstream, &http, headers, message, lost).await;
+                    } = next.with;
+                    let lost = lost.filter(|_| next.is_answer);
+                    answer_delivery::deliver(upstream, &http, headers, next.message, lost).await;
                     drop(reservation);
                 }
             };

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use weir_era::upstream_messages::ResendProof;
 use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::outbox::OutboxLane;
+use weir_upstream_core::outbox::{OutboxLane, OutgoingMessage};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::{ChildChannel, OutgoingPurpose, PendingChildRequest};
 
@@ -74,7 +74,7 @@ impl SsePosts {
         let mut notified: Option<CancellationToken> = None;
         loop {
             let next = self.pipe.next_message_of(|lane| !busy.contains(&lane));
-            let (lane, message, purpose) = tokio::select! {
+            let next = tokio::select! {
                 biased;
                 Some(ended) = posts.next() => {
                     busy.retain(|lane| *lane != ended);
@@ -82,6 +82,7 @@ impl SsePosts {
                 }
                 next = next => next,
             };
+            let lane = next.lane;
             if lane != OutboxLane::Requests {
                 busy.push(lane);
             }
@@ -90,7 +91,7 @@ impl SsePosts {
             }
             let notified = notified.clone();
             posts.push(async move {
-                self.post(lane, message, purpose, notified).await;
+                self.post(next, notified).await;
                 lane
             });
         }
@@ -98,24 +99,22 @@ impl SsePosts {
 
     async fn post(
         &self,
-        lane: OutboxLane,
-        message: Bytes,
-        purpose: OutgoingPurpose,
+        next: OutgoingMessage<OutgoingPurpose>,
         notified: Option<CancellationToken>,
     ) {
-        match purpose {
+        match next.with {
             OutgoingPurpose::Request(request, permit) => {
                 drop(permit);
-                self.post_request(message, &request, notified).await;
+                self.post_request(next.message, &request, notified).await;
             }
             OutgoingPurpose::OneWay(_share) => {
-                let is_notification = lane == OutboxLane::Notifications;
+                let is_notification = next.lane == OutboxLane::Notifications;
                 let _guard = notified
                     .filter(|_| is_notification)
                     .map(CancellationToken::drop_guard);
                 // An answer is posted again after a failure that may pass.
-                let lost = (lane == OutboxLane::Answers).then(CancellationToken::new);
-                deliver(&self.context, &self.http, Vec::new(), message, lost).await;
+                let lost = next.is_answer.then(CancellationToken::new);
+                deliver(&self.context, &self.http, Vec::new(), next.message, lost).await;
             }
         }
     }

@@ -28,7 +28,7 @@ use weir_era::{server_questions, upstream_messages};
 use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
-use weir_upstream_core::outbox::{Outbox, OutboxLane, PushOutcome};
+use weir_upstream_core::outbox::{Outbox, OutboxLane, OutgoingMessage, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{Message, Notification, Request, Revision, meta, scan};
@@ -166,15 +166,14 @@ impl ChildChannel {
 
     /// Takes the next message to be written; waits until there is one. Cancel safe.
     pub async fn next_message(&self) -> Bytes {
-        let (_, message, _) = self.next_message_of(|_| true).await;
-        message
+        self.next_message_of(|_| true).await.message
     }
 
     /// Takes the next message of a wanted lane; waits until there is one. Cancel safe.
     pub async fn next_message_of(
         &self,
         is_wanted: impl Fn(OutboxLane) -> bool,
-    ) -> (OutboxLane, Bytes, OutgoingPurpose) {
+    ) -> OutgoingMessage<OutgoingPurpose> {
         loop {
             if let Some(next) = self.outbox.next_of(&is_wanted) {
                 return next;
