@@ -120,10 +120,7 @@ impl RateCommands {
             .arg(exchange.need)
             .arg(exchange.want)
             .arg(exchange.returned);
-        let command = RunningCommand {
-            operation,
-            effect: exchange.effect(),
-        };
+        let command = RunningCommand::new(operation, exchange.effect());
         let (granted, wait) = self
             .link
             .run_script::<(u32, u64)>(command, self.timeout(), &call)

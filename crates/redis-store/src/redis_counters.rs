@@ -14,10 +14,7 @@ use crate::redis_link::{CommandFailure, RedisLink, RunningCommand};
 use crate::scripts::COUNT;
 
 /// The command that adds to a counter.
-const COUNTING: RunningCommand = RunningCommand {
-    operation: "count",
-    effect: CommandEffect::Writes,
-};
+const COUNTING: RunningCommand = RunningCommand::new("count", CommandEffect::Writes);
 
 /// Counters in the shared store. While the store does not answer, they go on from the last value
 /// that this replica has seen, and the store gets the amounts of that time once it answers the next

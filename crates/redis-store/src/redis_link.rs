@@ -81,12 +81,13 @@ pub(crate) struct RunningCommand {
 }
 
 impl RunningCommand {
+    pub(crate) const fn new(operation: &'static str, effect: CommandEffect) -> Self {
+        Self { operation, effect }
+    }
+
     /// A command that adds data in some cases only.
     pub(crate) fn may_write(operation: &'static str) -> Self {
-        Self {
-            operation,
-            effect: CommandEffect::MayWrite,
-        }
+        Self::new(operation, CommandEffect::MayWrite)
     }
 }
 
@@ -193,10 +194,7 @@ impl RedisLink {
         limit: Duration,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, StoreError> {
-        let command = RunningCommand {
-            operation,
-            effect: CommandEffect::Writes,
-        };
+        let command = RunningCommand::new(operation, CommandEffect::Writes);
         Ok(self.run_script(command, limit, script).await?)
     }
 
@@ -220,10 +218,7 @@ impl RedisLink {
         limit: Duration,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
-        let running = RunningCommand {
-            operation,
-            effect: CommandEffect::Reads,
-        };
+        let running = RunningCommand::new(operation, CommandEffect::Reads);
         self.run_command(running, limit, command).await
     }
 

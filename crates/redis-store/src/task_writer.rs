@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -55,11 +54,20 @@ impl TaskChange {
 /// The write-behind of kept tasks.
 pub(crate) struct TaskWriter {
     link: Arc<RedisLink>,
-    waiting: Mutex<VecDeque<TaskChange>>,
-    /// True while a change is being written.
-    is_writing: AtomicBool,
+    waiting: Mutex<WaitingChanges>,
     wake: Notify,
     pending: PendingCount,
+}
+
+/// The changes that wait, each with its number.
+#[derive(Default)]
+struct WaitingChanges {
+    /// One that could not be written is behind the others.
+    changes: VecDeque<(u64, TaskChange)>,
+    /// The number of the change that is being written.
+    writing: Option<u64>,
+    /// The number of the newest change.
+    last: u64,
 }
 
 impl TaskWriter {
@@ -68,7 +76,6 @@ impl TaskWriter {
         Self {
             link,
             waiting: Mutex::default(),
-            is_writing: AtomicBool::new(false),
             wake: Notify::new(),
             pending: PendingCount::new(sum),
         }
@@ -81,7 +88,7 @@ impl TaskWriter {
 
     /// Has a change written soon.
     pub(crate) fn write_later(&self, change: TaskChange) {
-        push(&mut self.waiting.lock(), change);
+        self.waiting.lock().add(change);
         self.publish_pending();
         self.wake.notify_one();
     }
@@ -95,7 +102,7 @@ impl TaskWriter {
     }
 
     /// Reads entries of a list after a position: the position and the sealed entry of each. Changes of
-    /// this replica that wait are written first, within the time limit of a request.
+    /// this replica that wait by then are written first, within the time limit of a request.
     pub(crate) async fn read_list(
         &self,
         keys: &TaskListKeys,
@@ -103,14 +110,13 @@ impl TaskWriter {
         most: usize,
     ) -> Result<Vec<(u64, String)>, StoreError> {
         let limit = self.link.command_timeout();
-        self.pending.wait_for_zero(limit).await;
+        let last = self.waiting.lock().last;
+        let are_written = |_| self.waiting.lock().are_written(last);
+        self.pending.wait_until(limit, are_written).await;
         let mut call = READ_TASKS.prepare_invoke();
         call.key(&keys.order).key(&keys.entries);
         call.arg(after).arg(most);
-        let command = RunningCommand {
-            operation: "list_tasks",
-            effect: CommandEffect::Reads,
-        };
+        let command = RunningCommand::new("list_tasks", CommandEffect::Reads);
         Ok(self.link.run_script(command, limit, &call).await?)
     }
 
@@ -133,15 +139,14 @@ impl TaskWriter {
         let random = self.link.random();
         let mut backoff = STORE_BACKOFF;
         loop {
-            let Some(change) = self.take_first() else {
+            let first = self.waiting.lock().take_first();
+            let Some((number, change)) = first else {
                 self.wake.notified().await;
                 continue;
             };
             let is_written = self.write(&change).await.is_ok();
-            if !is_written {
-                put_back(&mut self.waiting.lock(), change);
-            }
-            self.is_writing.store(false, Ordering::Relaxed);
+            let unwritten = (!is_written).then_some((number, change));
+            self.waiting.lock().end_write(unwritten);
             self.publish_pending();
             if is_written {
                 backoff.reset();
@@ -151,17 +156,10 @@ impl TaskWriter {
         }
     }
 
-    fn take_first(&self) -> Option<TaskChange> {
-        let mut waiting = self.waiting.lock();
-        let first = waiting.pop_front();
-        self.is_writing.store(first.is_some(), Ordering::Relaxed);
-        first
-    }
-
     fn publish_pending(&self) {
         self.pending.update(|| {
             let waiting = self.waiting.lock();
-            waiting.len() + usize::from(self.is_writing.load(Ordering::Relaxed))
+            waiting.changes.len() + usize::from(waiting.writing.is_some())
         });
     }
 
@@ -184,21 +182,43 @@ impl TaskWriter {
     }
 }
 
-fn push(waiting: &mut VecDeque<TaskChange>, change: TaskChange) {
-    waiting.push_back(change);
-    if waiting.len() > MAX_PENDING {
-        waiting.pop_front();
-        let labels = [KeyValue::new("kind", "task")];
-        instruments().store_dropped.add(1, &labels);
+impl WaitingChanges {
+    fn add(&mut self, change: TaskChange) {
+        self.last += 1;
+        self.push(self.last, change);
     }
-}
 
-/// Has a change that could not be written wait behind the others, which may be written meanwhile. A
-/// later change of the same key makes it needless.
-fn put_back(waiting: &mut VecDeque<TaskChange>, change: TaskChange) {
-    let is_later = |later: &TaskChange| later.target() == change.target();
-    if !waiting.iter().any(is_later) {
-        push(waiting, change);
+    fn push(&mut self, number: u64, change: TaskChange) {
+        self.changes.push_back((number, change));
+        if self.changes.len() > MAX_PENDING {
+            self.changes.pop_front();
+            let labels = [KeyValue::new("kind", "task")];
+            instruments().store_dropped.add(1, &labels);
+        }
+    }
+
+    fn take_first(&mut self) -> Option<(u64, TaskChange)> {
+        let first = self.changes.pop_front();
+        self.writing = first.as_ref().map(|(number, _)| *number);
+        first
+    }
+
+    /// Ends a write. A change that could not be written waits behind the others, which may be
+    /// written meanwhile. A later change of the same key makes it needless.
+    fn end_write(&mut self, unwritten: Option<(u64, TaskChange)>) {
+        self.writing = None;
+        if let Some((number, change)) = unwritten {
+            let is_later = |(_, later): &(u64, TaskChange)| later.target() == change.target();
+            if !self.changes.iter().any(is_later) {
+                self.push(number, change);
+            }
+        }
+    }
+
+    /// True if no change up to this number waits or is being written.
+    fn are_written(&self, last: u64) -> bool {
+        let waiting = self.changes.iter().map(|(number, _)| number);
+        waiting.chain(&self.writing).all(|number| *number > last)
     }
 }
 
@@ -219,17 +239,43 @@ mod tests {
         }
     }
 
+    fn waiting(changes: impl IntoIterator<Item = TaskChange>) -> WaitingChanges {
+        let mut waiting = WaitingChanges::default();
+        changes.into_iter().for_each(|change| waiting.add(change));
+        waiting
+    }
+
     #[test]
     fn failed_change_waits_behind_others_unless_a_later_one_replaces_it() {
-        let mut waiting = VecDeque::from([kept("b", "1"), kept("c", "1")]);
-        put_back(&mut waiting, kept("a", "1"));
-        put_back(&mut waiting, kept("c", "0"));
+        let mut waiting = waiting([kept("b", "1"), kept("c", "1")]);
+        waiting.end_write(Some((0, kept("a", "1"))));
+        waiting.end_write(Some((0, kept("c", "0"))));
         let removed = TaskChange::Removed { name: "a".into() };
-        push(&mut waiting, removed);
-        put_back(&mut waiting, kept("a", "0"));
-        let targets: Vec<_> = waiting.iter().map(|change| change.target().0).collect();
+        waiting.add(removed);
+        waiting.end_write(Some((0, kept("a", "0"))));
+        let changes = || waiting.changes.iter().map(|(_, change)| change);
+        let targets: Vec<_> = changes().map(|change| change.target().0).collect();
         assert_eq!(targets, ["b", "c", "a", "a"]);
         let is_last = |change: &TaskChange| matches!(change, TaskChange::Removed { .. });
-        assert!(waiting.back().is_some_and(is_last));
+        assert!(changes().next_back().is_some_and(is_last));
+    }
+
+    #[test]
+    fn list_waits_for_the_changes_before_it_alone() {
+        let mut waiting = waiting([kept("a", "1"), kept("b", "1")]);
+        let last = waiting.last;
+        waiting.add(kept("c", "1"));
+        assert!(waiting.take_first().is_some() && !waiting.are_written(last));
+        waiting.end_write(None);
+        let failed = waiting.take_first();
+        assert!(failed.is_some() && !waiting.are_written(last));
+        waiting.end_write(failed);
+        assert!(!waiting.are_written(last), "it waits behind the others");
+        for _ in 0..2 {
+            assert!(waiting.take_first().is_some());
+            waiting.end_write(None);
+        }
+        waiting.add(kept("d", "1"));
+        assert!(waiting.are_written(last), "others wait");
     }
 }

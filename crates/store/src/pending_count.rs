@@ -61,10 +61,15 @@ impl PendingCount {
 
     /// Waits until the number is zero; returns the number at the time limit. Cancel safe.
     pub async fn wait_for_zero(&self, limit: Duration) -> usize {
+        self.wait_until(limit, |left| left == 0).await;
+        self.get()
+    }
+
+    /// Waits until `is_met` is true for a count, at most for the time limit. Cancel safe.
+    pub async fn wait_until(&self, limit: Duration, mut is_met: impl FnMut(usize) -> bool) {
         let mut pending = self.count.subscribe();
         let until = Instant::now() + limit;
-        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
-        self.get()
+        let _ = timeout_at(until, pending.wait_for(|left| is_met(*left))).await;
     }
 }
 
