@@ -1,6 +1,5 @@
 //! Watches and streams of other replicas, on the replica that runs the upstream.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -42,15 +41,12 @@ pub(crate) async fn serve_watch(
     writer
         .send(&description_frame(watch.about(), facts))
         .await?;
-    let mut lists = VecDeque::new();
     loop {
-        if let Some(form) = lists.pop_front() {
-            send_page(&mut *watch, form, &writer).await?;
-            continue;
-        }
         tokio::select! {
             biased;
-            frame = reader.next_frame() => lists.push_back(list_form(&frame?)?),
+            frame = reader.next_frame() => {
+                send_page(&mut *watch, list_form(&frame?)?, &writer).await?;
+            }
             changed = watch.next_change() => match changed {
                 Ok(kinds) => writer.send(&change_frame(kinds)).await?,
                 Err(failure) => return writer.send(&failure_frame(&failure)).await,
