@@ -1,6 +1,7 @@
 //! The identity of a request's sender. A [`Principal`] is minted only by [`crate::authenticate`];
 //! no header, flag or config names one.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -94,6 +95,14 @@ impl Subject {
         &self.digest
     }
 
+    fn has_same_claims(&self, other: &Self) -> bool {
+        self.digest == other.digest
+            && is_same_set(&self.scopes, &other.scopes)
+            && is_same_set(&self.groups, &other.groups)
+            && is_same_set(&self.claims, &other.claims)
+            && (&self.client, &self.actor) == (&other.client, &other.actor)
+    }
+
     /// The issuer.
     #[must_use]
     pub fn issuer(&self) -> &str {
@@ -105,6 +114,12 @@ impl Subject {
     pub fn subject(&self) -> &str {
         &self.subject
     }
+}
+
+/// An issuer may name the members of a claim in any order.
+fn is_same_set<T: Ord>(own: &[T], other: &[T]) -> bool {
+    let sets = [own, other].map(|members| members.iter().collect::<BTreeSet<_>>());
+    sets[0] == sets[1]
 }
 
 /// The authenticated sender of a request, or the owner of state that such a sender left. It is the
@@ -147,6 +162,15 @@ impl Principal {
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
         self.0.as_deref()
+    }
+
+    /// True if both are equal, and no rule can tell their scopes, groups and other claims apart.
+    #[must_use]
+    pub fn has_same_claims(&self, other: &Self) -> bool {
+        match (self.subject(), other.subject()) {
+            (Some(own), Some(other)) => own.has_same_claims(other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
     }
 
     /// The metrics of its client.
@@ -207,5 +231,36 @@ mod tests {
         assert_ne!(one.digest(), two.digest());
         assert!(!one.is_anonymous());
         assert!(Principal::mint(VerifiedIdentity::Anonymous).is_anonymous());
+    }
+
+    #[test]
+    fn claims_are_the_same_in_any_order() {
+        let of = |change: &dyn Fn(&mut Subject)| {
+            let mut subject = Subject::new("issuer", "ada");
+            subject.groups = Arc::new(["a".into(), "b".into()]);
+            change(&mut subject);
+            Principal(Some(Arc::new(subject)))
+        };
+        let ada = of(&|_| ());
+        let later: [&dyn Fn(&mut Subject); 2] = [
+            &|subject| subject.groups = Arc::new(["b".into(), "a".into()]),
+            &|subject| subject.expires = Some(SystemTime::UNIX_EPOCH),
+        ];
+        for change in later {
+            assert!(of(change).has_same_claims(&ada));
+        }
+        let other: [&dyn Fn(&mut Subject); 5] = [
+            &|subject| subject.groups = Arc::new(["a".into()]),
+            &|subject| subject.scopes = Arc::new(["read".into()]),
+            &|subject| subject.claims = Arc::new([("team".into(), "x".into())]),
+            &|subject| subject.client = Some("cli".into()),
+            &|subject| subject.actor = Some("bot".into()),
+        ];
+        for change in other {
+            assert!(!of(change).has_same_claims(&ada));
+        }
+        let anonymous = Principal::owner(None);
+        assert!(anonymous.has_same_claims(&anonymous));
+        assert!(!ada.has_same_claims(&anonymous) && !anonymous.has_same_claims(&ada));
     }
 }

@@ -13,7 +13,6 @@ use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use weir_core::port::{BoxFuture, jittered};
 use weir_core::{FailureKind, Principal, authenticate};
-use weir_session::have_same_claims;
 
 use crate::request::request_context::HttpRequestContext;
 use crate::request::stream_credentials::StreamCredentials;
@@ -124,7 +123,7 @@ impl CheckedStream {
             Err(_) => return CheckOutcome::Unavailable,
         };
         let principal = sender.principal();
-        if !have_same_claims(principal, &self.principal)
+        if !principal.has_same_claims(&self.principal)
             || ports
                 .authorizer
                 .may_enter(principal, evidence.endpoint)

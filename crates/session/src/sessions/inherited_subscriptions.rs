@@ -9,7 +9,6 @@ use std::sync::Arc;
 use weir_catalog::UpdateInbox;
 use weir_core::{Principal, SessionKey};
 
-use crate::principal_claims::have_same_claims;
 use crate::sessions::inherited_uris::InheritedUris;
 use crate::sessions::local_session::SubscribedResource;
 use crate::sessions::session_guards::SubscriptionGuard;
@@ -32,7 +31,7 @@ impl LegacySessions {
         let Some(live) = shard.get_mut(&key) else {
             return false;
         };
-        let is_of_client = |own: &SubscribedResource| have_same_claims(&own.subscriber, client);
+        let is_of_client = |own: &SubscribedResource| own.subscriber.has_same_claims(client);
         if live.subscribed.values().all(is_of_client) {
             return false;
         }
