@@ -135,7 +135,7 @@ impl Weir {
     ) -> Result<Self, StartError> {
         let HandoverResources { sealing, state, .. } = resources;
         let is_in_memory = listeners.clients.is_none();
-        let base = ComponentBase::new(&config, sealing, keeper, &state);
+        let base = ComponentBase::new(&config, sealing, keeper, state.as_ref());
         let telemetry = Telemetry::start(
             &config.telemetry,
             base.metrics.clone(),
@@ -144,6 +144,7 @@ impl Weir {
         let cluster = listeners.cluster.as_ref();
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
         let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
+        let state = state.unwrap_or_default();
         if let (Some(replicas), Some(others)) = (&replicas, &state.other_replicas) {
             replicas.import_view(others);
         }
@@ -155,7 +156,10 @@ impl Weir {
         let heads = state.chain_heads();
         let policy = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         to_share.into_iter().for_each(PreparedSingleton::share);
-        let previous = PreviousState { state, replicas };
+        let previous = PreviousState {
+            changes: state.changes,
+            replicas,
+        };
         let components = Components::new(&config, base, policy, &upstreams, previous);
         components.learn_from_replicas().await;
         let open = match OpenListeners::new(&config, &components, listeners).await {

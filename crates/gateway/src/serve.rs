@@ -122,17 +122,17 @@ async fn run(
     program: &OwnProgram,
 ) -> Result<ExitCode, ExitCode> {
     if let Some(predecessor) = &mut predecessor {
-        resources.state = predecessor.wait_for_permission().map_err(|error| {
+        let state = predecessor.wait_for_permission().map_err(|error| {
             cannot_start(&format!(
                 "the previous process refused the graceful restart: {error}"
             ))
         })?;
+        resources.state = Some(state);
     }
-    let sessions_move = resources.state.sessions_move;
     let signals = ProcessSignals::new().map_err(|error| no_signals(&error))?;
     let mut weir = start(begun.config.clone(), resources, program).await?;
     let banner = announce(&weir, &begun)?;
-    let previous = PreviousProcess::begin(predecessor, &mut weir, sessions_move);
+    let previous = PreviousProcess::begin(predecessor, &mut weir);
     notify_systemd(&[NotifyState::Ready]);
     let LoadedConfig {
         loader,
@@ -284,12 +284,12 @@ struct PreviousProcess {
 }
 
 impl PreviousProcess {
-    /// Reports to the previous process that this one serves, and takes its sessions if they move.
-    fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
+    /// Reports to the previous process, if there is one, that this one serves, and takes its
+    /// sessions.
+    fn begin(predecessor: Option<Predecessor>, weir: &mut Weir) -> Self {
         let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
-        let state = sessions_move.then(|| weir.session_state());
         let draining = match predecessor
-            .map(|predecessor| predecessor.report_serving(state))
+            .map(|predecessor| predecessor.report_serving(weir.session_state()))
             .transpose()
         {
             Ok(draining) => draining,

@@ -28,7 +28,6 @@ mod session_imports;
 mod state_transfer;
 mod stores;
 mod successor;
-mod successor_features;
 #[cfg(test)]
 mod tests;
 
@@ -135,7 +134,7 @@ impl InheritedSockets {
                 operators,
                 cluster,
                 sealing,
-                state: HandoverState::default(),
+                state: None,
                 keeper,
             },
             predecessor,

@@ -187,7 +187,7 @@ impl HandoverLink {
     /// Waits until the messages that the other process has sent so far are taken, or that process
     /// is gone and all its messages are, for a bounded time. Cancel safe.
     pub(super) async fn take_messages_so_far(&self) {
-        // Its answer comes after them. Processes of every release that moves sessions answer this.
+        // Its answer comes after them.
         let no_record = WireKey::of(&RecordKey {
             principal: Principal::owner(None),
             id: [0; 16],

@@ -165,9 +165,7 @@ pub(super) struct WireLog {
     /// The streams, each with true if it has ended.
     streams: Vec<(u64, bool)>,
     events: Vec<WireEvent>,
-    /// The events for clients of streams whose process ends before the answer. A predecessor of an
-    /// older release sends none.
-    #[serde(default)]
+    /// The events for clients of streams whose process ends before the answer.
     lost_answers: Vec<(u64, Base64Bytes)>,
 }
 
@@ -370,10 +368,8 @@ pub(super) enum LogChange {
     /// A stream began.
     Begin {
         stream: WireStream,
-        /// The event for its clients if the process ends before the answer. A predecessor of an
-        /// older release sends none.
-        #[serde(default)]
-        lost_answer: Option<Base64Bytes>,
+        /// The event for its clients if the process ends before the answer.
+        lost_answer: Base64Bytes,
     },
     /// An event is kept.
     Keep {
@@ -398,9 +394,7 @@ impl LogChange {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Keep { event, .. } => event.0.len(),
-            Self::Begin { lost_answer, .. } => {
-                lost_answer.as_ref().map_or(0, |event| event.0.len())
-            }
+            Self::Begin { lost_answer, .. } => lost_answer.0.len(),
             Self::End { .. } | Self::Forget { .. } => 0,
         }
     }

@@ -12,9 +12,9 @@ pub trait ProcessStreams: std::fmt::Debug + Send + Sync {
     /// Serves the requests that the other process forwards over this stream.
     fn serve(&self, from: OtherProcess, stream: UnixStream);
 
-    /// Forwards requests over this stream until it ends. A process of an older release has no
-    /// stream, and neither has one that has ended. The last messages of the other process are taken
-    /// once `last_messages` is complete: until then this process may lack state that it will have.
+    /// Forwards requests over this stream until it ends. A process that has ended has no stream.
+    /// The last messages of the other process are taken once `last_messages` is complete: until
+    /// then this process may lack state that it will have.
     fn forward(
         &self,
         to: OtherProcess,

@@ -2,28 +2,16 @@
 //!
 //! | sender | line | when |
 //! |---|---|---|
-//! | predecessor | `weir 2 KEY` | before the successor runs |
+//! | predecessor | `weir 3 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`HandoverState`] is JSON |
-//! | successor | `serving sessions tasks requests` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
-//!
-//! To a predecessor whose [`HandoverState`] lacks `requests_go_on`, the successor writes
-//! `serving sessions tasks`, and to one whose state lacks `tasks_move` `serving sessions`. A
-//! successor that writes one of these takes no requests of the predecessor, or no tasks either. All
-//! are of an older release. So are a predecessor whose state lacks `sessions_move`, and a successor
-//! that takes no sessions:
-//!
-//! | sender | line | when |
-//! |---|---|---|
-//! | successor | `serving` | it accepts; the predecessor drains |
-//! | predecessor | `ended SEQ:HASH SEQ:HASH` | it has kept its last audit records, of calls and of refusals (`-`: not), and goes |
+//! | successor | `serving` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
 use weir_audit::{ChainHead, ChainHeads};
 use weir_core::port::ReplicaId;
@@ -31,15 +19,13 @@ use weir_core::port::ReplicaId;
 use crate::generated_seal_key::GeneratedSealKey;
 use crate::moved_override::MovedOverride;
 use crate::state_transfer::{MovableState, receive_state};
-use crate::successor_features::SuccessorFeatures;
 
 /// The greeting with the version of this protocol. Different versions cannot take over from one
 /// another.
-pub(super) const GREETING: &str = "weir 2";
+pub(super) const GREETING: &str = "weir 3";
 pub(super) const PREPARED: &str = "prepared";
 pub(super) const GO: &str = "go ";
 pub(super) const SERVING: &str = "serving";
-pub(super) const ENDED: &str = "ended ";
 
 /// The timeout of each message from the other process.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,28 +36,15 @@ pub struct HandoverState {
     /// The last audit record, after which the chain continues; as [`ChainHead`] is written.
     pub audit: Option<String>,
     /// The last record of the chain of refusals.
-    #[serde(default)]
     pub refusals: Option<String>,
     /// The operators' changes in force.
     pub changes: Vec<MovedOverride>,
-    /// True if sessions move to a successor that sends `serving sessions`.
-    #[serde(default)]
-    pub sessions_move: bool,
-    /// True if kept tasks move to a successor that sends `serving sessions tasks`.
-    #[serde(default)]
-    pub tasks_move: bool,
-    /// True if requests go on to a successor that sends `serving sessions tasks requests`.
-    #[serde(default)]
-    pub requests_go_on: bool,
     /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
-    #[serde(default)]
     pub replica: Option<String>,
     /// The other replicas as this process last knew them, in the form of the shared store. The
     /// successor uses it until the store answers.
-    #[serde(default)]
     pub other_replicas: Option<String>,
     /// The generation of the successor: the number of graceful restarts before it.
-    #[serde(default)]
     pub generation: u32,
 }
 
@@ -112,33 +85,11 @@ impl DrainingPredecessor {
     }
 }
 
-/// Reads the last line of a process that moves no sessions.
-async fn read_end(socket: tokio::net::UnixStream) -> ChainHeads {
-    let last = Reader::new(socket)
-        .lines()
-        .next_line()
-        .await
-        .ok()
-        .flatten()
-        .unwrap_or_default();
-    let mut heads = last
-        .strip_prefix(ENDED)
-        .unwrap_or_default()
-        .split(' ')
-        .map(ChainHead::read);
-    ChainHeads {
-        calls: heads.next().flatten(),
-        refusals: heads.next().flatten(),
-    }
-}
-
 /// The previous process, as its successor sees it. Dropping it without
 /// [`Predecessor::report_serving`] signals that the hand-over failed.
 #[derive(Debug)]
 pub struct Predecessor {
     socket: BufReader<UnixStream>,
-    /// What it has said that goes to its successor.
-    gives: SuccessorFeatures,
 }
 
 impl Predecessor {
@@ -155,11 +106,7 @@ impl Predecessor {
             .strip_prefix(GREETING)
             .and_then(|rest| GeneratedSealKey::read(rest.trim()));
         let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
-        let predecessor = Self {
-            socket,
-            gives: SuccessorFeatures::default(),
-        };
-        Ok((sealing, predecessor))
+        Ok((sealing, Self { socket }))
     }
 
     /// Reports that this process is about to open its files, and waits for permission. Returns the
@@ -172,39 +119,27 @@ impl Predecessor {
         write_line(self.socket.get_ref(), PREPARED)?;
         let message = read_line(&mut self.socket)?;
         match message.strip_prefix(GO).map(serde_json::from_str) {
-            Some(Ok(state)) => {
-                let state: HandoverState = state;
-                self.gives = SuccessorFeatures {
-                    tasks: state.tasks_move,
-                    requests: state.requests_go_on,
-                };
-                Ok(state)
-            }
+            Some(Ok(state)) => Ok(state),
             _ => Err(io::Error::other(format!(
                 "unexpected message `{message:.40}`"
             ))),
         }
     }
 
-    /// Reports that this process serves, and receives the sessions if the previous process moves
-    /// them (`state`). Must be called inside a tokio runtime.
+    /// Reports that this process serves, and receives the previous process's sessions into `state`.
+    /// Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
     /// The previous process is gone.
-    pub fn report_serving(self, state: Option<MovableState>) -> io::Result<DrainingPredecessor> {
+    pub fn report_serving(self, state: MovableState) -> io::Result<DrainingPredecessor> {
         let socket = self.socket.into_inner();
-        let message = state.as_ref().map_or(SERVING, |_| self.gives.line());
-        write_line(&socket, message)?;
+        write_line(&socket, SERVING)?;
         socket.set_nonblocking(true)?;
         let socket = tokio::net::UnixStream::from_std(socket)?;
-        Ok(DrainingPredecessor(match state {
-            Some(state) => {
-                state.set_predecessor_running(true);
-                tokio::spawn(receive_state(state, socket))
-            }
-            None => tokio::spawn(read_end(socket)),
-        }))
+        state.set_predecessor_running(true);
+        let receiving = tokio::spawn(receive_state(state, socket));
+        Ok(DrainingPredecessor(receiving))
     }
 }
 
@@ -220,5 +155,26 @@ fn read_line(socket: &mut BufReader<UnixStream>) -> io::Result<String> {
     match line.pop() {
         Some('\n') => Ok(line),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn greeting_of_another_version_is_refused() {
+        let key = GeneratedSealKey::read(&"A".repeat(43)).unwrap().text();
+        let read = |greeting: &str| {
+            let (own, other) = UnixStream::pair().unwrap();
+            write_line(&other, greeting).unwrap();
+            Predecessor::read_greeting(own).map_err(|error| error.to_string())
+        };
+        assert!(read(&format!("{GREETING} {key}")).is_ok());
+        let other = "it is a weir of another version";
+        for greeting in [format!("weir 2 {key}"), GREETING.to_owned(), String::new()] {
+            assert_eq!(read(&greeting).unwrap_err(), other, "{greeting}");
+        }
     }
 }

@@ -24,8 +24,8 @@ pub struct HandoverResources {
     pub cluster: Option<TcpListener>,
     /// The generated sealing key, absent if the config has `keys`.
     pub sealing: Option<GeneratedSealKey>,
-    /// The predecessor's last state.
-    pub state: HandoverState,
+    /// The predecessor's last state; absent without a predecessor.
+    pub state: Option<HandoverState>,
     /// The pipe to the keeper of the child processes.
     pub keeper: Option<UnixStream>,
 }

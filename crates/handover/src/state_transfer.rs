@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedReadHalf;
 use weir_audit::{ChainHead, ChainHeads};
 use weir_core::HandoverArrival;
 use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
@@ -26,7 +26,7 @@ use crate::movable_tasks::MovableTasks;
 use crate::process_streams::ProcessStreams;
 use crate::session_imports::SessionImports;
 use crate::stores::{MovableRecords, MovableReplays, answer};
-use crate::successor_features::SuccessorFeatures;
+use crate::successor::SuccessorHandshake;
 
 /// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -54,26 +54,21 @@ pub struct MovableState {
     pub requests: Arc<dyn ProcessStreams>,
 }
 
-/// Moves the state to the successor, and stays linked with it until this process has ended. A
-/// successor of an older release takes no tasks, or no requests. Must be called inside a tokio
-/// runtime.
+/// Moves the state to the successor, and stays linked with it until this process has ended. Must be
+/// called inside a tokio runtime.
 ///
 /// # Errors
 /// The successor is gone before the move.
 pub(super) async fn move_state(
     state: MovableState,
-    lines: Lines<BufReader<OwnedReadHalf>>,
-    to: OwnedWriteHalf,
-    takes: SuccessorFeatures,
+    SuccessorHandshake { writer: to, lines }: SuccessorHandshake,
 ) -> io::Result<LinkToSuccessor> {
     let (children, their_children) = UnixStream::pair()?;
     let (from_successor, their_requests) = UnixStream::pair()?;
     let (to_successor, their_served) = UnixStream::pair()?;
     let theirs = [their_children, their_requests, their_served].map(UnixStream::into_std);
     let theirs: Vec<_> = theirs.into_iter().collect::<io::Result<_>>()?;
-    // A successor of an older release closes the second one, and must not get the third.
-    let count = if takes.requests { 3 } else { 2 };
-    let given: Vec<_> = theirs.iter().take(count).map(AsFd::as_fd).collect();
+    let given: Vec<_> = theirs.iter().map(AsFd::as_fd).collect();
     descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &given).await?;
     drop(theirs);
     state
@@ -82,7 +77,7 @@ pub(super) async fn move_state(
     // Nothing that the successor has comes here at its end.
     tokio::spawn(state.requests.forward(
         OtherProcess::Successor,
-        takes.requests.then_some(to_successor),
+        Some(to_successor),
         HandoverArrival::default(),
     ));
     let link = HandoverLink::start(to);
@@ -104,9 +99,7 @@ pub(super) async fn move_state(
     for session in state.front.copy_all() {
         link.send(HandoverMessage::Session(WireSession::of(session)));
     }
-    if takes.tasks {
-        state.tasks.copy_to(&link);
-    }
+    state.tasks.copy_to(&link);
     let later_tasks = tasks_after_export(&state.upstreams);
     let mut exports = export_all(&state.upstreams);
     let (mut takes_descriptors, mut lost_children) = (true, 0_u64);
@@ -412,9 +405,8 @@ impl StateReceiver {
         match change {
             LogChange::Begin {
                 stream,
-                lost_answer,
+                lost_answer: Base64Bytes(lost_answer),
             } => {
-                let lost_answer = lost_answer.map_or_else(Bytes::new, |Base64Bytes(event)| event);
                 replays.begin(stream.key(), &|| lost_answer.clone());
                 self.open.insert(stream.key(), lost_answer);
             }

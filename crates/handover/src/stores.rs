@@ -321,7 +321,7 @@ impl ReplayLog for MovableReplays {
             |own| own.begin(key, lost_answer),
             || LogChange::Begin {
                 stream: WireStream::of(key),
-                lost_answer: Some(Base64Bytes(lost_answer())),
+                lost_answer: Base64Bytes(lost_answer()),
             },
         )
     }

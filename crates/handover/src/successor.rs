@@ -11,15 +11,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
-use weir_audit::{ChainHead, ChainHeads};
-use weir_core::HandoverArrival;
-use weir_front::OtherProcess;
+use weir_audit::ChainHeads;
 use weir_program::OwnProgram;
 
-use crate::protocol::{ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, write_line};
+use crate::protocol::{GO, GREETING, HandoverState, PREPARED, SERVING, write_line};
 use crate::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
 use crate::state_transfer::{LinkToSuccessor, MovableState, move_state};
-use crate::successor_features::SuccessorFeatures;
 
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;
@@ -69,9 +66,9 @@ pub async fn start_successor(
     let outcome = match (handshake, id) {
         (Ok(handshake), Some(id)) => {
             match tokio::time::timeout(START_TIMEOUT, handshake.run(weir)).await {
-                Ok(Ok(serving)) => connect(serving, weir)
+                Ok(Ok(serving)) => move_state(weir.session_state(), serving)
                     .await
-                    .map(|connection| Successor { id, connection })
+                    .map(|link| Successor { id, link })
                     .map_err(|error| {
                         format!("the new process ended before it took the sessions ({error})")
                     }),
@@ -99,28 +96,6 @@ pub async fn start_successor(
         }
     }
     outcome
-}
-
-/// Connects with a successor that serves, and moves the sessions to it if it takes them.
-async fn connect(
-    serving: ServingSuccessor,
-    weir: &impl RunningGateway,
-) -> io::Result<SuccessorConnection> {
-    let state = weir.session_state();
-    match serving {
-        ServingSuccessor::WithoutSessions(writer) => {
-            let (to, none) = (OtherProcess::Successor, HandoverArrival::default());
-            state.requests.forward(to, None, none).await;
-            Ok(SuccessorConnection::Text(writer))
-        }
-        ServingSuccessor::TakesSessions {
-            lines,
-            writer,
-            takes,
-        } => move_state(state, lines, writer, takes)
-            .await
-            .map(SuccessorConnection::Link),
-    }
 }
 
 /// Spawns the process with the sockets. Returns this end of the hand-over socket.
@@ -176,67 +151,27 @@ fn spawn(program: &OwnProgram, resources: HandoverResources) -> io::Result<(StdS
 pub struct Successor {
     /// Its process id.
     pub id: u32,
-    connection: SuccessorConnection,
-}
-
-/// The connection to the successor.
-#[derive(Debug)]
-enum SuccessorConnection {
-    /// The link to a successor of an older release, which takes no sessions.
-    Text(OwnedWriteHalf),
-    /// The link that moves the sessions.
-    Link(LinkToSuccessor),
+    link: LinkToSuccessor,
 }
 
 impl Successor {
     /// Returns a future that sends all messages that wait at its first poll, for a bounded time:
     /// for a process that ends before it has drained. It does not need this value any longer.
-    /// Absent for a successor of an older release.
-    pub fn flush(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        match &self.connection {
-            SuccessorConnection::Link(link) => Some(link.flush()),
-            SuccessorConnection::Text(_) => None,
-        }
+    pub fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.link.flush()
     }
 
     /// Sends all that waits to be sent, then the end of this process with its last audit records.
     /// Without this, sessions and events of streams that were not sent yet are lost.
     pub async fn send_end(self, last: &ChainHeads) {
-        match self.connection {
-            SuccessorConnection::Link(link) => link.send_end(last).await,
-            // A successor of an older release reads the records of an audit alone.
-            SuccessorConnection::Text(_) if *last == ChainHeads::default() => {}
-            SuccessorConnection::Text(mut writer) => {
-                let text = |head: &Option<ChainHead>| {
-                    head.as_ref().map_or("-".to_owned(), ToString::to_string)
-                };
-                let (calls, refusals) = (text(&last.calls), text(&last.refusals));
-                // The successor may be gone already.
-                let _gone = writer
-                    .write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes())
-                    .await;
-            }
-        }
+        self.link.send_end(last).await;
     }
 }
 
 /// The protocol with a successor that starts.
-struct SuccessorHandshake {
-    writer: OwnedWriteHalf,
-    lines: Lines<BufReader<OwnedReadHalf>>,
-}
-
-/// A successor that has begun to serve.
-enum ServingSuccessor {
-    /// One of an older release, which takes no sessions.
-    WithoutSessions(OwnedWriteHalf),
-    /// One that waits for the sessions.
-    TakesSessions {
-        lines: Lines<BufReader<OwnedReadHalf>>,
-        writer: OwnedWriteHalf,
-        /// What it takes beside them.
-        takes: SuccessorFeatures,
-    },
+pub(crate) struct SuccessorHandshake {
+    pub(crate) writer: OwnedWriteHalf,
+    pub(crate) lines: Lines<BufReader<OwnedReadHalf>>,
 }
 
 impl SuccessorHandshake {
@@ -249,37 +184,25 @@ impl SuccessorHandshake {
         })
     }
 
-    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<ServingSuccessor> {
-        match self.read_line().await?.as_str() {
-            PREPARED => {}
-            other => return Err(unexpected(other, PREPARED)),
-        }
+    /// Returns once the successor serves, and waits for the state.
+    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<Self> {
+        self.expect(PREPARED).await?;
         let state = serde_json::to_string(&weir.prepare_handover().await)?;
         self.writer
             .write_all(format!("{GO}{state}\n").as_bytes())
             .await?;
-        let line = self.read_line().await?;
-        if line == SERVING {
-            return Ok(ServingSuccessor::WithoutSessions(self.writer));
+        self.expect(SERVING).await?;
+        Ok(self)
+    }
+
+    /// Reads the next line, which has to be this one.
+    async fn expect(&mut self, expected: &str) -> io::Result<()> {
+        match self.lines.next_line().await? {
+            Some(line) if line == expected => Ok(()),
+            Some(line) => Err(io::Error::other(format!(
+                "unexpected message `{line:.40}`, expected `{expected}`"
+            ))),
+            None => Err(io::Error::other("it ended")),
         }
-        let takes = SuccessorFeatures::of_line(&line).ok_or_else(|| unexpected(&line, SERVING))?;
-        Ok(ServingSuccessor::TakesSessions {
-            lines: self.lines,
-            writer: self.writer,
-            takes,
-        })
     }
-
-    async fn read_line(&mut self) -> io::Result<String> {
-        self.lines
-            .next_line()
-            .await?
-            .ok_or_else(|| io::Error::other("it ended"))
-    }
-}
-
-fn unexpected(message: &str, expected: &str) -> io::Error {
-    io::Error::other(format!(
-        "unexpected message `{message:.40}`, expected `{expected}`"
-    ))
 }

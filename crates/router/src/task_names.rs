@@ -19,10 +19,6 @@ use weir_core::seal::Sealer;
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 3;
-/// A layout of an earlier release: without the number of the upstream.
-const LAYOUT_WITHOUT_INCARNATION: u8 = 2;
-/// A layout of an earlier release: without the replica, too.
-const LAYOUT_WITHOUT_REPLICA: u8 = 1;
 /// The longest id of an upstream that is taken. The sealed one has to fit a header.
 const LONGEST_NATIVE: usize = 1024;
 /// No name of weir's is longer; a longer one is not opened.
@@ -246,19 +242,11 @@ impl TaskNames {
             .sealer
             .open(&purpose(b"weir task ", principal, endpoint), name)
             .ok()?;
-        let (&[layout, class_high, class_low, flags], rest) = plain.split_first_chunk()?;
-        let (replica, rest) = match layout {
-            LAYOUT | LAYOUT_WITHOUT_INCARNATION => {
-                let (replica, rest) = rest.split_first_chunk::<8>()?;
-                (*replica, rest)
-            }
-            LAYOUT_WITHOUT_REPLICA => ([0; 8], rest),
-            _ => return None,
+        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else {
+            return None;
         };
-        let (incarnation, rest) = match layout {
-            LAYOUT => rest.split_first_chunk::<4>()?,
-            _ => (&[0; 4], rest),
-        };
+        let (&replica, rest) = rest.split_first_chunk::<8>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<4>()?;
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
         let (tool, native) = part(rest)?;

@@ -65,9 +65,7 @@ pub struct ExportedTaskHold {
     native: String,
     /// The rest of its time, in milliseconds: none for a task that is over.
     left_ms: u64,
-    /// The progress notifications that its client asked for. A process of an earlier release
-    /// describes none.
-    #[serde(default)]
+    /// The progress notifications that its client asked for.
     progress: Option<ExportedTaskProgress>,
 }
 

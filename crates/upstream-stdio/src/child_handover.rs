@@ -52,7 +52,6 @@ struct ExportedChild {
     /// The session of the client for messages outside of calls.
     client: Option<ExportedClient>,
     /// The sessions of the clients that have the child's own lists.
-    #[serde(default)]
     list_clients: Vec<ExportedClient>,
     /// The principal of the first call, and true if others called, too.
     first: Option<ExportedOwner>,
@@ -62,8 +61,7 @@ struct ExportedChild {
     last_id: u64,
     /// The unread part of its output, in base64.
     unread: String,
-    /// The tasks that it is held open for. A process of an earlier release describes none.
-    #[serde(default)]
+    /// The tasks that it is held open for.
     tasks: Vec<ExportedTaskHold>,
 }
 

@@ -17,7 +17,7 @@ use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
 use weir_explain::{Explainer, ExplainerSources};
 use weir_handover::{
-    GeneratedSealKey, HandoverState, MovableRecords, MovableReplays, MovableTasks,
+    GeneratedSealKey, HandoverState, MovableRecords, MovableReplays, MovableTasks, MovedOverride,
 };
 use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::PolicyLimiter;
@@ -64,28 +64,31 @@ pub(super) struct ComponentBase {
 }
 
 impl ComponentBase {
-    /// `sealing` is the key that the previous process left, and `will` its last state.
+    /// `sealing` is the key that the previous process left, and `state` its last state. Its
+    /// sessions arrive later.
     pub(crate) fn new(
         config: &Config,
         sealing: Option<GeneratedSealKey>,
         keeper: Arc<ChildKeeper>,
-        state: &HandoverState,
+        state: Option<&HandoverState>,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
         let metrics = Metrics::install(config.telemetry.measured, &SystemRandom);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));
-        let arrival = if state.sessions_move {
+        let arrival = if state.is_some() {
             HandoverArrival::awaited()
         } else {
             HandoverArrival::default()
         };
-        let replica = state.replica_id().unwrap_or_else(|| {
-            let mut name = [0; 8];
-            random.fill(&mut name);
-            ReplicaId(name)
-        });
+        let replica = state
+            .and_then(HandoverState::replica_id)
+            .unwrap_or_else(|| {
+                let mut name = [0; 8];
+                random.fill(&mut name);
+                ReplicaId(name)
+            });
         let sealer = sealer(config, &sealing);
         let notifier = Arc::<SessionNotifier>::default();
         keeper.set_arrival(arrival.clone());
@@ -116,7 +119,7 @@ impl ComponentBase {
             keeper,
             arrival,
             replica,
-            generation: state.generation,
+            generation: state.map_or(0, |state| state.generation),
         }
     }
 
@@ -283,8 +286,8 @@ impl Stores {
 
 /// The state that was there before the components.
 pub(super) struct PreviousState {
-    /// The previous process's last state.
-    pub(super) state: HandoverState,
+    /// The operators' changes in force in the previous process.
+    pub(super) changes: Vec<MovedOverride>,
     /// The links to other replicas, if the store is shared.
     pub(super) replicas: Option<ReplicaLinks>,
 }
@@ -317,8 +320,7 @@ pub(super) struct Components {
 }
 
 impl Components {
-    /// Assembles the components over these upstreams and starts to watch them, with the previous
-    /// process's last state.
+    /// Assembles the components over these upstreams and starts to watch them.
     pub(crate) fn new(
         config: &Arc<Config>,
         base: ComponentBase,
@@ -326,12 +328,12 @@ impl Components {
         upstreams: &[BuiltUpstream],
         previous: PreviousState,
     ) -> Self {
-        let PreviousState { state, replicas } = previous;
+        let PreviousState { changes, replicas } = previous;
         let catalog = catalog(config, &base, &policy.gates, replicas.as_ref());
         catalog.apply(topology(config, upstreams));
         // Before the first request is served.
         let overrides = weir_admin::apply_inherited(
-            state.changes,
+            changes,
             &catalog,
             &policy.blocked,
             &*policy.gates.audit,
@@ -354,7 +356,7 @@ impl Components {
         let bus = stores.bus.clone();
         let forwarder = |awaited| Arc::new(ProcessForwarder::new(awaited, base.budgets.clone()));
         let processes = ProcessForwarders {
-            predecessor: forwarder(state.sessions_move),
+            predecessor: forwarder(!base.arrival.is_complete()),
             successor: forwarder(false),
         };
         Self {

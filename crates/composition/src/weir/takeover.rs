@@ -30,7 +30,7 @@ impl RunningGateway for Weir {
             cluster: self.listeners.front.cluster_socket()?.map(Into::into),
             operators: operators.map(Into::into),
             sealing: Some(self.components.base.sealing.clone()),
-            state: HandoverState::default(),
+            state: None,
             keeper: self.components.base.keeper.clone_pipe()?.map(Into::into),
         })
     }
@@ -48,9 +48,6 @@ impl RunningGateway for Weir {
             audit: text(audit.calls),
             refusals: text(audit.refusals),
             changes,
-            sessions_move: true,
-            tasks_move: true,
-            requests_go_on: true,
             replica: None,
             other_replicas: replicas.and_then(ReplicaLinks::export_view),
             generation: self.components.base.generation.saturating_add(1),
@@ -161,7 +158,7 @@ impl Weir {
     /// Returns a future that sends the messages for a successor that wait at its first poll, for a
     /// bounded time: for a process that ends without [`Self::shutdown`], which sends them too.
     pub fn flush_to_successor(&self) -> impl Future<Output = ()> + Send + use<> {
-        let flushing = self.successor.as_ref().and_then(Successor::flush);
+        let flushing = self.successor.as_ref().map(Successor::flush);
         async move {
             if let Some(flushing) = flushing {
                 flushing.await;

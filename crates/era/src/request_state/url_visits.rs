@@ -114,11 +114,8 @@ impl UrlVisits {
         }
     }
 
-    /// Reads the rest of a state. A state of an earlier version of weir has no visits.
+    /// Reads the rest of a state.
     pub(super) fn read(mut rest: &[u8]) -> Option<Self> {
-        if rest.is_empty() {
-            return Some(Self::default());
-        }
         let [accepted, asked] = [read_list(&mut rest)?, read_list(&mut rest)?];
         rest.is_empty().then_some(Self { accepted, asked })
     }

@@ -28,23 +28,14 @@ struct ExportedPoolSession {
     /// The client's session, if the upstream session belongs to it alone.
     client: Option<ExportedClient>,
     session: ExportedHttpSession,
-    /// The tasks that it is held open for. A process of an earlier release describes none.
-    #[serde(default)]
+    /// The tasks that it is held open for.
     tasks: Vec<ExportedTaskHold>,
-    /// The last request id of the previous process. A process of an earlier release names none.
-    #[serde(default)]
+    /// The last request id of the previous process.
     last_id: u64,
-    /// True if calls of the previous process go on in it. A process of an earlier release does not
-    /// say so.
-    #[serde(default = "may_be_used")]
+    /// True if calls of the previous process go on in it.
     is_used: bool,
     /// True if the session was described before, and this is about a later task in it.
-    #[serde(default)]
     is_known: bool,
-}
-
-fn may_be_used() -> bool {
-    true
 }
 
 fn to_bytes(exported: &ExportedPoolSession) -> Option<Bytes> {
