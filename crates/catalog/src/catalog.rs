@@ -32,6 +32,7 @@ use crate::retiring_upstreams::RetiringUpstreams;
 use crate::session_lists::SessionViewCache;
 use crate::settings::{CatalogPorts, CatalogSettings};
 use crate::stale_list_signal::StaleListSignal;
+use crate::upstream_retirement::RETIRE_GRACE;
 use crate::view::{EMPTY_VIEW, View};
 use crate::view_updater::{self, UpdateRound};
 
@@ -254,10 +255,7 @@ impl Catalog {
 
     fn retire(&self, source: &CatalogSource) {
         source.stop();
-        let retiring = source
-            .upstream()
-            .clone()
-            .retire(self.context.settings.retire_grace);
+        let retiring = source.upstream().clone().retire(RETIRE_GRACE);
         self.context.tasks.spawn(retiring);
     }
 
@@ -290,10 +288,7 @@ impl Catalog {
             .map(|(id, lists)| (id, lists.versions()))
             .collect();
         self.filtered_views.keep(&kept);
-        for endpoint in self
-            .outstanding_cursors
-            .sweep(self.context.settings.abandoned_after)
-        {
+        for endpoint in self.outstanding_cursors.sweep() {
             instruments().cursors_abandoned.add(
                 1,
                 &[KeyValue::new("endpoint", endpoint.as_str().to_owned())],

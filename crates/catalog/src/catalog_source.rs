@@ -20,6 +20,9 @@ use crate::list_watcher::ListWatcher;
 use crate::stale_list_signal::StaleListSignal;
 use weir_items::ResolvedRules;
 
+/// Capability classes watched at one upstream at the same time; further ones see the base list.
+const MAX_CLASSES: usize = 16;
+
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {
     followed: Arc<FollowedUpstream>,
@@ -170,7 +173,7 @@ impl CatalogSource {
         if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
             return feed.clone();
         }
-        if others.len() + 1 >= context.settings.max_classes {
+        if others.len() + 1 >= MAX_CLASSES {
             return self.base.clone();
         }
         let feed = feed(context, self.id(), class, None);

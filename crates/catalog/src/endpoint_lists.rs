@@ -22,6 +22,9 @@ use crate::superseded_views::SupersededViews;
 use crate::view::{ChangeCount, View};
 use crate::view_builder::{EndpointSegments, ViewBuilder};
 
+/// A class that no client has asked for in this time is not watched any more.
+const CLASS_IDLE: Duration = Duration::from_secs(300);
+
 /// An endpoint as of one reload. State that clients hold on to is in [`ListViews`], which outlives
 /// reloads.
 pub(super) struct EndpointLists {
@@ -169,7 +172,7 @@ impl EndpointLists {
     /// Closes list views that were not used for long, and drops unneeded segments and superseded
     /// views of which no cursor is good any more. Returns the classes still in use.
     pub(super) fn drop_unused(&self, context: &CatalogContext) -> Vec<CapabilityClass> {
-        let (now, idle) = (context.seconds(), context.settings.class_idle.as_secs());
+        let (now, idle) = (context.seconds(), CLASS_IDLE.as_secs());
         let mut segments = self.list_views.segments.lock();
         let mut open = self.list_views.all();
         open.retain(|list_view| {
@@ -184,10 +187,7 @@ impl EndpointLists {
         self.list_views.open.store(Arc::new(open));
         segments.keep(&self.sources);
         for list_view in self.list_views.all() {
-            list_view
-                .superseded
-                .lock()
-                .drop_older(Instant::now(), context.settings.superseded_time);
+            list_view.superseded.lock().drop_older(Instant::now());
         }
         classes
     }
@@ -231,17 +231,12 @@ impl ListView {
     }
 
     /// The view of this version, current or kept.
-    pub(super) fn pinned(
-        &self,
-        version: ContentVersion,
-        now: Instant,
-        age: Duration,
-    ) -> Option<Arc<View>> {
+    pub(super) fn pinned(&self, version: ContentVersion, now: Instant) -> Option<Arc<View>> {
         let current = self.view();
         if current.version == version {
             return Some(current);
         }
-        self.superseded.lock().find(version, now, age)
+        self.superseded.lock().find(version, now)
     }
 
     fn mark_used(&self) {
@@ -257,12 +252,8 @@ impl ListView {
             || view.repeat_count() > before.repeat_count()
             || ChangeCount::has_grown_since(view.change_count, before.change_count);
         if moved {
-            self.superseded.lock().put(
-                before.clone(),
-                now,
-                context.settings.superseded_views,
-                context.settings.superseded_time,
-            );
+            let most = context.settings.superseded_views;
+            self.superseded.lock().put(before.clone(), now, most);
             log_collisions(&view, before);
         }
         self.current.store(Arc::new(view));

@@ -58,6 +58,7 @@ pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use list_state::{IncompleteReason, ListState};
+pub use list_watcher::{OPEN_TIME, WALK_TIME};
 pub use offered_features::OfferedFeatures;
 pub use page::{CatalogPage, ListPageRequest};
 pub use resource_updates::{ResourceSubscriber, ResourceSubscription, UpdateInbox, UpdateReader};

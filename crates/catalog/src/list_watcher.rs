@@ -31,6 +31,19 @@ mod upstream_walk;
 /// one on a stream that weir does not have, or not at all.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// The time for detecting a server's revision and opening a watch on it.
+pub const OPEN_TIME: Duration = Duration::from_secs(30);
+/// The time for one walk over all pages, so that a dripping server is noticed.
+pub const WALK_TIME: Duration = Duration::from_secs(60);
+/// A watch that held this long was good: the next wait is short again.
+pub(crate) const REOPEN_CALM: Duration = Duration::from_secs(10);
+
+/// The waits between attempts to reach an upstream: the first at most 100 ms long, doubling up to
+/// 30 s, with full jitter.
+pub(crate) fn reopening_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(30))
+}
+
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {
     context: Arc<CatalogContext>,
@@ -58,12 +71,10 @@ impl ListWatcher {
         followed: Arc<FollowedUpstream>,
         feed: Arc<ListFeed>,
     ) -> Self {
-        let settings = &context.settings;
-        let new_backoff = || Backoff::new(settings.reopen_first, settings.reopen_most);
         let mut watcher = Self {
-            pace: RefreshPacer::new(settings.refresh),
-            backoff: new_backoff(),
-            retries: std::array::from_fn(|_| new_backoff()),
+            pace: RefreshPacer::default(),
+            backoff: reopening_backoff(),
+            retries: std::array::from_fn(|_| reopening_backoff()),
             context,
             followed,
             feed,
@@ -95,7 +106,7 @@ impl ListWatcher {
                     failure
                 }
             };
-            if began.elapsed() >= self.context.settings.reopen_calm {
+            if began.elapsed() >= REOPEN_CALM {
                 self.backoff.reset();
             }
             // Connections and child processes that end with this process, or move, are no loss.
@@ -123,10 +134,7 @@ impl ListWatcher {
     }
 
     async fn open(&mut self) -> Result<Box<dyn ListWatch>, Failure> {
-        let time = self
-            .followed
-            .server
-            .open_time(self.context.settings.open_time);
+        let time = self.followed.server.open_time(OPEN_TIME);
         let opening = timeout(time, self.followed.server.clone().watch(self.feed.class));
         match self.expiring(opening).await {
             Ok(opened) => opened,

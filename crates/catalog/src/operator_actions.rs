@@ -7,6 +7,7 @@ use weir_core::names::UpstreamId;
 
 use crate::Catalog;
 use crate::closed_upstreams::{ClosedUpstream, ClosingMode};
+use crate::upstream_retirement::RETIRE_GRACE;
 
 impl Catalog {
     /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if
@@ -19,8 +20,7 @@ impl Catalog {
             let since = self.context.wall();
             let before = self.closed(id).map(|closed| closed.mode);
             if how == ClosingMode::Disabled && before != Some(ClosingMode::Disabled) {
-                let grace = self.context.settings.retire_grace;
-                let replacing = source.upstream().clone().replace_processes(grace);
+                let replacing = source.upstream().clone().replace_processes(RETIRE_GRACE);
                 self.context.tasks.spawn(replacing);
             }
             self.context.closed_upstreams.change(|map| {

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 use weir_core::names::EndpointId;
 
 const MAX_OUTSTANDING: usize = 4096;
+/// A client that got a `nextCursor` and has not used it in this time is counted as gone.
+const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
 /// The outstanding cursors, by the list they belong to.
 #[derive(Debug, Default)]
@@ -31,11 +33,11 @@ impl OutstandingCursors {
         self.0.lock().remove(&list);
     }
 
-    /// Removes the entries older than `age`, and returns their endpoints.
-    pub(super) fn sweep(&self, age: Duration) -> Vec<EndpointId> {
+    /// Removes the entries of clients that are gone, and returns their endpoints.
+    pub(super) fn sweep(&self) -> Vec<EndpointId> {
         let mut gone = Vec::new();
         self.0.lock().retain(|_, (since, endpoint)| {
-            let keep = since.elapsed() < age;
+            let keep = since.elapsed() < ABANDONED_AFTER;
             if !keep {
                 gone.push(endpoint.clone());
             }
@@ -51,19 +53,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_list_is_counted_once_and_the_table_is_bounded() {
-        let (cursors, at, age) = (
-            OutstandingCursors::default(),
-            EndpointId::new("/mcp"),
-            Duration::from_secs(600),
-        );
+        let (cursors, at) = (OutstandingCursors::default(), EndpointId::new("/mcp"));
         cursors.add(1, &at);
         cursors.add(2, &at);
         cursors.remove(1);
-        tokio::time::advance(age).await;
-        assert_eq!(cursors.sweep(age).len(), 1);
-        assert_eq!(cursors.sweep(age), []);
+        tokio::time::advance(ABANDONED_AFTER).await;
+        assert_eq!(cursors.sweep().len(), 1);
+        assert_eq!(cursors.sweep(), []);
         (0..10_000).for_each(|list| cursors.add(list, &at));
-        tokio::time::advance(age).await;
-        assert_eq!(cursors.sweep(age).len(), MAX_OUTSTANDING);
+        tokio::time::advance(ABANDONED_AFTER).await;
+        assert_eq!(cursors.sweep().len(), MAX_OUTSTANDING);
     }
 }

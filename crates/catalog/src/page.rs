@@ -113,12 +113,11 @@ impl Catalog {
         cursor: &Cursor,
     ) -> Option<Arc<View>> {
         let view = self.list_view(endpoint, kind, cursor.class)?;
-        let age = self.context.settings.superseded_time;
-        if let Some(view) = view.pinned(cursor.version, Instant::now(), age) {
+        if let Some(view) = view.pinned(cursor.version, Instant::now()) {
             return Some(view);
         }
         self.settled_view(endpoint, kind, cursor.class).await;
-        view.pinned(cursor.version, Instant::now(), age)
+        view.pinned(cursor.version, Instant::now())
     }
 
     fn cut(

@@ -13,6 +13,10 @@ use crate::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::retiring_upstreams::RetiringUpstream;
 
+/// The time that calls in flight may run on when a reload or the shutdown takes their upstream
+/// away.
+pub(crate) const RETIRE_GRACE: Duration = Duration::from_secs(30);
+
 impl Catalog {
     /// Retires an upstream that a reload took away. It serves its running calls, and the tasks that
     /// began at it: until they end if another upstream of its id replaces it, else for the grace of
@@ -30,16 +34,19 @@ impl Catalog {
             endpoints,
             stop: stop.clone(),
         });
-        let grace = self.context.settings.retire_grace;
-        let longest = if is_replaced { Duration::MAX } else { grace };
+        let longest = if is_replaced {
+            Duration::MAX
+        } else {
+            RETIRE_GRACE
+        };
         let (retiring, source) = (self.retiring.clone(), source.clone());
         self.context.tasks.spawn(async move {
             let begun = Instant::now();
             let upstream = source.upstream();
-            let running_out = timeout(longest, upstream.clone().run_out(grace));
+            let running_out = timeout(longest, upstream.clone().run_out(RETIRE_GRACE));
             let _stopped = stop.run_until_cancelled(running_out).await;
             retiring.remove(&source);
-            let left = grace.saturating_sub(begun.elapsed());
+            let left = RETIRE_GRACE.saturating_sub(begun.elapsed());
             upstream.clone().retire(left).await;
         });
     }

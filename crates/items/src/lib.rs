@@ -26,7 +26,7 @@ pub use list_fault::{
     requested_pause,
 };
 pub use overrides::{apply_overrides, link_interface};
-pub use refresh_pace::{RefreshPace, RefreshPacer, announced_until};
+pub use refresh_pace::{RefreshPacer, announced_until};
 pub use reserved_names::{ReservedNames, is_of_other, is_uri_of_other};
 pub use resolved_rules::ResolvedRules;
 pub use walk_pace::WalkPace;

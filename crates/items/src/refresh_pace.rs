@@ -10,41 +10,24 @@ use weir_core::upstream::{ListKinds, ListWatch};
 
 use crate::WalkTrigger;
 
-/// The pace of walking an upstream that reports changes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefreshPace {
-    /// Least time between the starts of two walks.
-    pub min_interval: Duration,
-    /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
-    /// doubles, and is at least twice that of a walk. Walks at a time of weir's own do not count.
-    pub walks_before_slowing: u32,
-    /// The pause that ends a row, after the time at which the next walk may begin.
-    pub calm: Duration,
-    /// The most that the time grows to. The last change is seen after this time at the latest.
-    pub max_interval: Duration,
-    /// The most that the time grows to after `walks_before_slowing` reported changes in a row that
-    /// were none: some servers report changes because weir reads their lists.
-    pub max_interval_unchanged: Duration,
-}
-
-impl Default for RefreshPace {
-    /// Two walks a second at most; ten seconds of that are a storm.
-    fn default() -> Self {
-        Self {
-            min_interval: Duration::from_millis(500),
-            walks_before_slowing: 20,
-            calm: Duration::from_secs(5),
-            max_interval: Duration::from_secs(4),
-            max_interval_unchanged: Duration::from_secs(60),
-        }
-    }
-}
+/// Least time between the starts of two walks: two walks a second at most.
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// So many walks in a row without a pause of [`CALM`] count as flapping, ten seconds of the most
+/// walks: from there on the time doubles, and is at least twice that of a walk. Walks at a time of
+/// weir's own do not count.
+const WALKS_BEFORE_SLOWING: u32 = 20;
+/// The pause that ends a row, after the time at which the next walk may begin.
+const CALM: Duration = Duration::from_secs(5);
+/// The most that the time grows to. The last change is seen after this time at the latest.
+const MAX_INTERVAL: Duration = Duration::from_secs(4);
+/// The most that the time grows to after [`WALKS_BEFORE_SLOWING`] reported changes in a row that
+/// were none: some servers report changes because weir reads their lists.
+const MAX_INTERVAL_UNCHANGED: Duration = Duration::from_secs(60);
 
 /// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the
 /// last change to one more; an upstream that never stops changing is walked ever more slowly.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RefreshPacer {
-    rules: RefreshPace,
     /// The beginning of the last walk.
     last: Option<Instant>,
     /// The last walk of the row.
@@ -64,28 +47,16 @@ struct LastWalk {
 }
 
 impl RefreshPacer {
-    /// The pace of an upstream that was not walked yet.
-    pub fn new(rules: RefreshPace) -> Self {
-        Self {
-            rules,
-            last: None,
-            last_in_row: None,
-            walks_in_row: 0,
-            is_reported: false,
-            unchanged_in_row: 0,
-        }
-    }
-
     /// The earliest time for the next walk, if the upstream reported a change, and would be walked
     /// after `poll` without one.
     pub fn gate(&self, now: Instant, poll: Duration) -> Instant {
-        let most = self.longest().min(poll.max(self.rules.max_interval));
+        let most = self.longest().min(poll.max(MAX_INTERVAL));
         self.gate_within(most, now)
     }
 
     /// The earliest time for the next walk, if others than the upstream request it.
     pub fn requested_gate(&self, now: Instant) -> Instant {
-        self.gate_within(self.rules.max_interval, now)
+        self.gate_within(MAX_INTERVAL, now)
     }
 
     /// A walk begins now.
@@ -97,7 +68,7 @@ impl RefreshPacer {
         }
         let is_calm = self
             .last_in_row
-            .is_none_or(|last| now >= self.next_walk(last, self.longest()) + self.rules.calm);
+            .is_none_or(|last| now >= self.next_walk(last, self.longest()) + CALM);
         self.walks_in_row = if is_calm {
             0
         } else {
@@ -128,24 +99,22 @@ impl RefreshPacer {
 
     /// The longest time between walks because of reported changes.
     fn longest(&self) -> Duration {
-        if self.unchanged_in_row < self.rules.walks_before_slowing {
-            self.rules.max_interval
+        if self.unchanged_in_row < WALKS_BEFORE_SLOWING {
+            MAX_INTERVAL
         } else {
-            self.rules.max_interval_unchanged
+            MAX_INTERVAL_UNCHANGED
         }
     }
 
     fn gate_within(&self, most: Duration, now: Instant) -> Instant {
         let row = self.last_in_row.map(|last| self.next_walk(last, most));
-        let least = self.last.map(|last| last + self.rules.min_interval);
+        let least = self.last.map(|last| last + MIN_INTERVAL);
         row.into_iter().chain(least).fold(now, Instant::max)
     }
 
     fn next_walk(&self, last: LastWalk, most: Duration) -> Instant {
-        let doublings = self
-            .walks_in_row
-            .saturating_sub(self.rules.walks_before_slowing);
-        let mut interval = doubled(self.rules.min_interval, doublings, most);
+        let doublings = self.walks_in_row.saturating_sub(WALKS_BEFORE_SLOWING);
+        let mut interval = doubled(MIN_INTERVAL, doublings, most);
         if doublings > 0 {
             let walk = last.ended.saturating_duration_since(last.began);
             interval = interval.max((walk * 2).min(most));
@@ -197,7 +166,7 @@ mod tests {
     // Proves D11.
     #[test]
     fn at_most_two_walks_a_second_and_ever_fewer_when_it_never_stops() {
-        let mut pace = RefreshPacer::new(RefreshPace::default());
+        let mut pace = RefreshPacer::default();
         let start = Instant::now();
         let (mut now, mut starts) = (start, Vec::new());
         while now < start + Duration::from_secs(60) {
@@ -230,8 +199,7 @@ mod tests {
     /// A server that announces a change whenever weir reads its list was read once in 4 s, for ever.
     #[test]
     fn walks_that_find_no_change_become_seldom_until_one_does() {
-        let rules = RefreshPace::default();
-        let mut pace = RefreshPacer::new(rules);
+        let mut pace = RefreshPacer::default();
         let start = Instant::now();
         let mut now = start;
         let mut walks = 0;
@@ -244,21 +212,20 @@ mod tests {
         }
         assert!((60..120).contains(&walks), "{walks}");
         // Requests of others than the server do not wait for that.
-        assert!(pace.requested_gate(now) <= now + rules.max_interval);
+        assert!(pace.requested_gate(now) <= now + MAX_INTERVAL);
         // Nor does the time at which weir reads the lists anyway.
         let poll = Duration::from_secs(10);
         assert!(pace.gate(now, poll) <= now + poll);
-        assert!(pace.gate(now, Duration::ZERO) <= now + rules.max_interval);
+        assert!(pace.gate(now, Duration::ZERO) <= now + MAX_INTERVAL);
         now = pace.gate(now, MINUTE);
         pace.begin(now, reported());
         pace.end(now, true);
-        assert!(pace.gate(now, MINUTE) <= now + rules.max_interval);
+        assert!(pace.gate(now, MINUTE) <= now + MAX_INTERVAL);
     }
 
     #[test]
     fn change_after_many_polls_is_followed_at_once() {
-        let rules = RefreshPace::default();
-        let mut pace = RefreshPacer::new(rules);
+        let mut pace = RefreshPacer::default();
         let mut now = Instant::now();
         for trigger in [WalkTrigger::Poll, WalkTrigger::Retry] {
             for _ in 0..100 {
@@ -267,7 +234,7 @@ mod tests {
                 now += Duration::from_millis(20);
                 pace.end(now, false);
             }
-            assert!(pace.gate(now, MINUTE) <= now + rules.min_interval);
+            assert!(pace.gate(now, MINUTE) <= now + MIN_INTERVAL);
         }
         // One of the two stood between the walks of a storm.
         for _ in 0..100 {
@@ -277,7 +244,7 @@ mod tests {
             pace.begin(now, WalkTrigger::Poll);
             pace.end(now, false);
         }
-        assert!(pace.gate(now, MINUTE) > now + rules.max_interval);
+        assert!(pace.gate(now, MINUTE) > now + MAX_INTERVAL);
     }
 
     /// A watch with these outcomes, which waits after them.
@@ -329,8 +296,7 @@ mod tests {
 
     #[test]
     fn slow_walks_in_a_row_leave_the_server_half_of_the_time() {
-        let rules = RefreshPace::default();
-        let mut pace = RefreshPacer::new(rules);
+        let mut pace = RefreshPacer::default();
         let mut now = Instant::now();
         let mut last = now;
         for _ in 0..40 {

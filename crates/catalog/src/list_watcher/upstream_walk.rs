@@ -18,7 +18,7 @@ use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_feed::{ListFeed, ListSnapshot};
 use crate::list_state::ListState;
-use crate::list_watcher::ListWatcher;
+use crate::list_watcher::{ListWatcher, WALK_TIME};
 use crate::view::Freshness;
 use crate::walk::{WalkResult, walk};
 use weir_items::{
@@ -28,6 +28,10 @@ use weir_items::{
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
 const LONGEST_HINT: Duration = Duration::from_secs(3600);
+
+/// The time that weir promises for a list of a server without cache hints, if the server announces
+/// its changes.
+const NOTIFIED_TTL: Duration = Duration::from_secs(5);
 
 /// The lists of a walk so far. Those that it has not read yet are as they were.
 struct WalkedLists {
@@ -240,7 +244,7 @@ impl ListWatcher {
         let walked = if is_asked_for {
             let rules = self.followed.rules();
             let walking = timeout(
-                self.context.settings.walk_time,
+                WALK_TIME,
                 walk(watch, kind, &rules.given.walk, declares && was_given),
             );
             let walked = match self.expiring(walking).await {
@@ -374,7 +378,7 @@ impl ListWatcher {
             },
             None if pushes => Freshness {
                 until: None,
-                promise: self.context.settings.notified_ttl,
+                promise: NOTIFIED_TTL,
             },
             None => Freshness::NONE,
         }

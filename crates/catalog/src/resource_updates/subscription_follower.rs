@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::{Instant, timeout};
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::Backoff;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ResourceUpdate, ResourceUpdates};
 
 use crate::catalog::Catalog;
 use crate::context::CatalogContext;
+use crate::list_watcher::{OPEN_TIME, REOPEN_CALM, WALK_TIME, reopening_backoff};
 use crate::resource_updates::subscription_table::{
     ResourceSubscriber, SubscriptionTable, SubscriptionTables,
 };
@@ -27,8 +27,7 @@ pub(super) async fn run(
         context,
         table,
     };
-    let settings = &follower.context.settings;
-    let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+    let mut backoff = reopening_backoff();
     loop {
         let began = Instant::now();
         let failure = match follower.open().await {
@@ -44,7 +43,7 @@ pub(super) async fn run(
             },
             Err(failure) => failure,
         };
-        if began.elapsed() >= settings.reopen_calm {
+        if began.elapsed() >= REOPEN_CALM {
             backoff.reset();
         }
         follower.handle_loss(&failure);
@@ -78,7 +77,7 @@ impl SubscriptionFollower {
             .upgrade()
             .and_then(|catalog| catalog.upstream(&self.table.upstream));
         let upstream = upstream.ok_or_else(gone)?;
-        let time = upstream.open_time(self.context.settings.open_time);
+        let time = upstream.open_time(OPEN_TIME);
         let opening = upstream.updates();
         let late = || {
             Failure::new(
@@ -95,15 +94,14 @@ impl SubscriptionFollower {
     /// resource is wanted. A resource that the server consented to before and refuses now is asked
     /// for again and again: a restarted server may not have it yet.
     async fn follow(&self, updates: &mut dyn ResourceUpdates) -> Result<(), Failure> {
-        let settings = &self.context.settings;
-        let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+        let mut backoff = reopening_backoff();
         let mut retry_at = None;
         loop {
             if self.table.is_empty() {
                 // A server whose connection stays open must not go on sending. If it cannot be
                 // reached, the end of the stream has the same effect.
                 let ending = updates.set_subscriptions(&[], &|_| ());
-                let _ended_in_time = timeout(settings.open_time, ending).await;
+                let _ended_in_time = timeout(OPEN_TIME, ending).await;
                 return Ok(());
             }
             if let Some(wanted) = self.table.take_wanted() {
@@ -114,8 +112,8 @@ impl SubscriptionFollower {
                     )
                 };
                 // An upstream refuses the resources that its server hangs on after its own
-                // deadline of lists, which is at most `walk_time`.
-                let time = settings.walk_time + settings.open_time;
+                // deadline of lists, which is at most [`WALK_TIME`].
+                let time = WALK_TIME + OPEN_TIME;
                 // A server that is slow to subscribe to one resource delays no updates of others.
                 let deliver = |updated: ResourceUpdate| self.deliver_update(&updated);
                 let asking = timeout(time, updates.set_subscriptions(&wanted, &deliver));

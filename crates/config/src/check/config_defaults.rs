@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_catalog::CatalogSettings;
+use weir_catalog::{OPEN_TIME, WALK_TIME};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{
     RawAlphabet, RawCheck, RawConfig, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix,
@@ -158,10 +158,9 @@ pub(super) fn own_deadlines(
         }
         time.map_or(default, |time| time.0)
     };
-    let usual = CatalogSettings::default();
     OwnDeadlines {
-        list: time(raw.list, base.list, ("list", usual.walk_time)),
-        probe: time(raw.probe, base.probe, ("probe", usual.open_time)),
+        list: time(raw.list, base.list, ("list", WALK_TIME)),
+        probe: time(raw.probe, base.probe, ("probe", OPEN_TIME)),
         ..base
     }
 }
