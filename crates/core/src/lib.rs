@@ -30,6 +30,7 @@ mod list_kind;
 pub mod log_text;
 pub mod names;
 pub mod network;
+mod open_questions;
 pub mod parked;
 pub mod port;
 pub mod principal;

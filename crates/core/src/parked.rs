@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 pub use weir_wire::answer_shape::is_answer_shape;
 
 pub use crate::call::ParkedId;
+pub use crate::open_questions::{KeyedQuestion, OpenQuestions};
 
 use crate::names::request_name::RequestName;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::Principal;
-use crate::question::PendingQuestion;
 use crate::reply::{Reply, ReplyEvent};
 
 /// A call that waits. Dropping it cancels the call at the upstream.
@@ -32,9 +32,7 @@ pub struct ParkedReply {
     /// The task that reads the reply on.
     pub reading: JoinSet<()>,
     /// The questions without an answer.
-    pub open: Vec<KeyedQuestion>,
-    /// The number of questions so far.
-    pub asked: u64,
+    pub open: OpenQuestions,
 }
 
 /// A parked call, which a task reads on; absent once it was taken.
@@ -72,16 +70,6 @@ pub struct ParkedCall {
     pub left: Duration,
 }
 
-/// A question under the key by which the client answers it. Keys are never used again in the same
-/// call.
-#[derive(Debug)]
-pub struct KeyedQuestion {
-    /// The key.
-    pub key: String,
-    /// The question.
-    pub ask: PendingQuestion,
-}
-
 impl ParkedReply {
     /// A call without open questions.
     #[must_use]
@@ -90,8 +78,7 @@ impl ParkedReply {
             reply,
             unread: VecDeque::new(),
             reading: JoinSet::new(),
-            open: Vec::new(),
-            asked: 0,
+            open: OpenQuestions::new("input".to_owned()),
         }
     }
 }

@@ -17,9 +17,7 @@ use weir_core::parked::{ParkedCallDetails, ParkedReply};
 use weir_core::port::CallParking;
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 
-use open_questions::{
-    asked_methods, check_answers, drop_withdrawn, input_required, keep_question, pass_answers,
-};
+use open_questions::{asked_methods, input_required};
 use reading_on::{read_on, stop_reading};
 
 /// The wait for further questions after one, so that the questions a server asks at once are asked
@@ -63,19 +61,21 @@ impl ParkingContext {
         let checked = {
             let parked = shared.lock();
             let parked = parked.as_ref().ok_or_else(gone)?;
-            check_answers(parked, answers).map_err(|failure| (failure, self.details_of(parked)))
+            let checked = parked.open.check(answers);
+            checked.map_err(|failure| (failure, self.details_of(parked)))
         };
         if let Err((failure, details)) = checked {
             self.parking.park(details, Some(id), shared)?;
             return Err(failure);
         }
-        let parked = stop_reading(&shared).ok_or_else(gone)?;
-        Ok(self.reply_of(pass_answers(parked, answers)))
+        let mut parked = stop_reading(&shared).ok_or_else(gone)?;
+        parked.open.answer(answers);
+        Ok(self.reply_of(parked))
     }
 
     fn details_of(&self, parked: &ParkedReply) -> ParkedCallDetails {
         ParkedCallDetails {
-            questions: asked_methods(parked),
+            questions: asked_methods(&parked.open),
             ..self.details.clone()
         }
     }
@@ -105,19 +105,19 @@ impl ReplySource for ParkingReply {
                     Failure::internal("a parked call was read on").into(),
                 ));
             };
-            drop_withdrawn(parked, cx);
+            parked.open.drop_withdrawn(cx);
             let event = match parked.unread.pop_front() {
                 Some(unread) => Poll::Ready(unread),
                 None => parked.reply.poll_event(cx),
             };
             match event {
-                Poll::Ready(ReplyEvent::Ask(ask)) => keep_question(parked, *ask),
+                Poll::Ready(ReplyEvent::Ask(ask)) => parked.open.keep(*ask),
                 note @ Poll::Ready(ReplyEvent::Note(_)) => return note,
                 end @ Poll::Ready(ReplyEvent::End(_)) => {
                     self.parked = None;
                     return end;
                 }
-                Poll::Pending if parked.open.is_empty() => {
+                Poll::Pending if parked.open.all().is_empty() => {
                     self.together = None;
                     return Poll::Pending;
                 }
@@ -138,7 +138,8 @@ impl ParkingReply {
         let Some(parked) = self.parked.take() else {
             return Failure::internal("a call was parked twice").into();
         };
-        let (details, result) = (self.place.details_of(&parked), input_required(&parked));
+        let details = self.place.details_of(&parked);
+        let result = input_required(&parked.open);
         match self.place.parking.park(details, None, read_on(parked)) {
             Ok(id) => ReplyEnd::Parked { id, result },
             Err(failure) => failure.into(),

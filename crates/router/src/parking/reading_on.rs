@@ -11,8 +11,6 @@ use tokio::task::JoinSet;
 use weir_core::parked::{ParkedReply, SharedParkedReply};
 use weir_core::reply::{NoteKind, ReplyEvent, ReplyNote, ReplySource as _};
 
-use crate::parking::open_questions::{drop_withdrawn, keep_question};
-
 /// The most notes that are kept for the continuation of a call. The newest are kept.
 const MAX_UNREAD_NOTES: usize = 32;
 /// The most bytes of those notes.
@@ -46,9 +44,9 @@ pub(super) fn stop_reading(shared: &SharedParkedReply) -> Option<ParkedReply> {
 /// Reads the events of a parked call. Ready once the call is over.
 fn poll_unread(parked: &mut ParkedReply, cx: &mut Context<'_>) -> Poll<()> {
     loop {
-        drop_withdrawn(parked, cx);
+        parked.open.drop_withdrawn(cx);
         match ready!(parked.reply.poll_event(cx)) {
-            ReplyEvent::Ask(ask) => keep_question(parked, *ask),
+            ReplyEvent::Ask(ask) => parked.open.keep(*ask),
             ReplyEvent::Note(note) => keep_note(parked, &note),
             end @ ReplyEvent::End(_) => {
                 parked.unread.push_back(end);

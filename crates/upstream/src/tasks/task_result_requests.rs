@@ -4,21 +4,21 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use weir_core::parked::OpenQuestions;
 use weir_core::port::BoxFuture;
-use weir_core::{Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, parked};
+use weir_core::{Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent};
 use weir_era::tasks::TaskQuestion;
 use weir_upstream_core::background_tasks::BackgroundTasks;
 use weir_upstream_core::upstream_clock::UpstreamClock;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
-use weir_wire::scan;
 
 use crate::in_flight::UpstreamInFlightLimit;
 
@@ -28,8 +28,6 @@ const MAX_HELD_REQUESTS: usize = 256;
 /// The most held requests of one principal at one server, so that no client takes the room of all.
 /// All anonymous callers share one principal, so only the total binds it.
 const MAX_HELD_REQUESTS_OF_A_PRINCIPAL: usize = 64;
-/// The most open questions of one task. Further ones get an error.
-const MAX_OPEN_QUESTIONS: usize = 32;
 /// The longest wait for the question of a task that is in `input_required`.
 const QUESTION_WAIT: Duration = Duration::from_millis(500);
 
@@ -62,18 +60,8 @@ pub(crate) struct TaskResultRequest {
 
 #[derive(Debug)]
 struct TaskResultState {
-    open: Vec<HeldTaskQuestion>,
-    /// The prefix of keys. A key is never used again in the life of a task: each held request has
-    /// its own prefix (SEP-2663).
-    keys: String,
-    question_count: u64,
+    open: OpenQuestions,
     over: bool,
-}
-
-#[derive(Debug)]
-struct HeldTaskQuestion {
-    key: String,
-    ask: PendingQuestion,
 }
 
 impl TaskResultRequests {
@@ -121,11 +109,11 @@ impl TaskResultRequests {
         }
         let mut tag = [0; 4];
         self.clock.random().fill(&mut tag);
-        let keys = format!("input-{:08x}", u32::from_be_bytes(tag));
+        // A key is never used again in the life of a task: each held request has its own prefix
+        // (SEP-2663).
+        let prefix = format!("input-{:08x}", u32::from_be_bytes(tag));
         let state = TaskResultState {
-            open: Vec::new(),
-            keys,
-            question_count: 0,
+            open: OpenQuestions::new(prefix),
             over: false,
         };
         let held = Arc::new(TaskResultRequest {
@@ -190,21 +178,18 @@ impl TaskResultRequest {
 
     /// True if the server has asked on this request.
     pub(crate) fn has_asked(&self) -> bool {
-        self.state.lock().question_count > 0
+        self.state.lock().open.has_asked()
     }
 
     /// Returns the open questions.
     pub(crate) fn open_questions(&self) -> Vec<TaskQuestion> {
         let mut state = self.state.lock();
         // The server may have withdrawn a question.
-        let withdrawn = |open: &mut HeldTaskQuestion| {
-            std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx))
-                .now_or_never()
-                .is_some()
-        };
-        state.open.retain_mut(|open| !withdrawn(open));
+        let mut cx = Context::from_waker(Waker::noop());
+        state.open.drop_withdrawn(&mut cx);
         state
             .open
+            .all()
             .iter()
             .map(|open| TaskQuestion {
                 key: open.key.clone(),
@@ -220,47 +205,18 @@ impl TaskResultRequest {
     /// `InvalidParams`: one of them is no answer to its question. In that case no answer is sent.
     pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
         let mut state = self.state.lock();
-        for open in &state.open {
-            let Some(range) = scan::find(answers, &open.key) else {
-                continue;
-            };
-            if !parked::is_answer_shape(open.ask.question.method, &answers[range]) {
-                let text = format!(
-                    "`inputResponses.{}` is no answer to what was asked",
-                    open.key
-                );
-                return Err(Failure::invalid_params(text));
-            }
-        }
-        for one in std::mem::take(&mut state.open) {
-            match scan::find(answers, &one.key) {
-                Some(range) => one.ask.answer(Ok(answers.slice(range))),
-                None => state.open.push(one),
-            }
-        }
+        state.open.check(answers)?;
+        state.open.answer(answers);
         Ok(())
     }
 
     /// Sends the client's errors to the server, by the keys of their questions.
     pub(crate) fn refuse(&self, errors: &Bytes) {
-        let mut state = self.state.lock();
-        for one in std::mem::take(&mut state.open) {
-            match scan::find(errors, &one.key) {
-                Some(range) => one.ask.answer(Err(errors.slice(range))),
-                None => state.open.push(one),
-            }
-        }
+        self.state.lock().open.refuse(errors);
     }
 
     fn take(&self, ask: PendingQuestion) {
-        let mut state = self.state.lock();
-        // A dropped question is answered with an error.
-        if state.open.len() < MAX_OPEN_QUESTIONS {
-            state.question_count += 1;
-            let key = format!("{}-{}", state.keys, state.question_count);
-            state.open.push(HeldTaskQuestion { key, ask });
-        }
-        drop(state);
+        self.state.lock().open.keep(ask);
         self.changed.notify_one();
     }
 }
@@ -276,9 +232,7 @@ mod tests {
 
     fn held() -> TaskResultRequest {
         let state = TaskResultState {
-            open: Vec::new(),
-            keys: "k".into(),
-            question_count: 0,
+            open: OpenQuestions::new("k".into()),
             over: false,
         };
         TaskResultRequest {
