@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
-use weir_mcp_client::{Client, ClientError, Note, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ClientError, Note};
 use weir_program::ProcessSignals;
 
 use crate::call_arguments::CallArguments;
@@ -125,7 +126,7 @@ async fn call_tool(
             .call(tool, &arguments, &mut |note| print_notification(&note))
             .await;
     }
-    match unknown_name::find_unknown(client, ServerList::Tools, tool, &result).await {
+    match unknown_name::find_unknown(client, ListKind::Tools, tool, &result).await {
         Some(unknown) => Err(CallError::Unknown(unknown)),
         None => Ok(result?),
     }
@@ -134,7 +135,7 @@ async fn call_tool(
 /// Looks up the definition of a tool. A weir also accepts a tool's own name if only one upstream
 /// has it.
 async fn find_definition(client: &mut Client, tool: &str) -> Result<Option<Value>, ClientError> {
-    let listed = client.list(ServerList::Tools).await?;
+    let listed = client.list(ListKind::Tools).await?;
     let found = listed.items.iter().find(|item| item["name"] == tool);
     Ok(found
         .or_else(|| unknown_name::find_by_own_name(&listed.items, tool))

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
-use weir_mcp_client::ServerList;
+use weir_core::upstream::ListKind;
 use weir_text::{one_line, plain};
 
 use crate::call_arguments::{MAX_REFERENCES, kinds};
@@ -32,7 +32,7 @@ pub async fn describe(options: &DescribeOptions) -> ExitCode {
         Ok(client) => client,
         Err(error) => return print_client_error(&error),
     };
-    let listed = match client.list(ServerList::Tools).await {
+    let listed = match client.list(ListKind::Tools).await {
         Ok(listed) => listed,
         Err(error) => return print_client_error(&error),
     };
@@ -45,7 +45,7 @@ pub async fn describe(options: &DescribeOptions) -> ExitCode {
         client.close().await;
         return exit_with_error(
             EXIT_UNREACHABLE,
-            UnknownName::new(ServerList::Tools, tool, &listed).explain(&target.url),
+            UnknownName::new(ListKind::Tools, tool, &listed).explain(&target.url),
         );
     };
     if *json {

@@ -8,7 +8,8 @@ use clap::Args;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use weir_config_file::raw::Time;
-use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, item_word};
 use weir_text::{count, one_line};
 
 use crate::exit_code::{EXIT_INCOMPLETE, EXIT_NO};
@@ -43,7 +44,7 @@ impl ListOptions {
     /// time is over.
     pub(crate) async fn read<const N: usize>(
         &self,
-        lists: [ServerList; N],
+        lists: [ListKind; N],
     ) -> Result<(Client, [ListedItems; N]), ClientError> {
         let deadline = self.wait.map(|wait| Instant::now() + wait);
         let mut is_noted = false;
@@ -71,7 +72,7 @@ impl ListOptions {
 
     async fn read_once<const N: usize>(
         &self,
-        lists: [ServerList; N],
+        lists: [ListKind; N],
     ) -> Result<(Client, [ListedItems; N]), ClientError> {
         let mut client = self.target.open().await?;
         let mut listed = std::array::from_fn(|_| ListedItems::default());
@@ -109,7 +110,7 @@ impl ListOptions {
     }
 
     /// Prints the missing upstreams, one per line.
-    pub(super) fn print_missing(&self, list: ServerList, missing: &[MissingUpstream]) {
+    pub(super) fn print_missing(&self, list: ListKind, missing: &[MissingUpstream]) {
         for one in missing {
             weir_terminal::note(format_args!(
                 "weir: {}",
@@ -143,8 +144,8 @@ fn is_incomplete(listed: &ListedItems) -> bool {
     listed.missing.iter().any(MissingUpstream::is_away)
 }
 
-fn missing_message(missing: &MissingUpstream, list: ServerList, waited: bool) -> String {
-    let (upstream, items) = (one_line(&missing.upstream), format!("{}s", list.item()));
+fn missing_message(missing: &MissingUpstream, list: ListKind, waited: bool) -> String {
+    let (upstream, items) = (one_line(&missing.upstream), format!("{}s", item_word(list)));
     match missing.reason.as_str() {
         "pending" if waited => {
             format!(
@@ -176,11 +177,11 @@ fn missing_message(missing: &MissingUpstream, list: ServerList, waited: bool) ->
 }
 
 /// Returns the number of items, and the server.
-pub(super) fn summary(list: ServerList, shown: usize, all: usize, client: &Client) -> String {
+pub(super) fn summary(list: ListKind, shown: usize, all: usize, client: &Client) -> String {
     let found = if shown == all {
-        count(all, list.item())
+        count(all, item_word(list))
     } else {
-        format!("{shown} of {}", count(all, list.item()))
+        format!("{shown} of {}", count(all, item_word(list)))
     };
     format!("{found} ({})", server(client))
 }
@@ -223,7 +224,7 @@ mod tests {
                 upstream: "gone\u{1b}[2J".to_owned(),
                 reason: reason.to_owned(),
             };
-            let said = missing_message(&missing, ServerList::Tools, false);
+            let said = missing_message(&missing, ListKind::Tools, false);
             assert!(
                 said.contains("`gone[2J`") && said.contains("tools"),
                 "{said}"

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use weir_mcp_client::{Client, ClientError, ListedItems, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ClientError, ListedItems};
 use weir_text::one_line;
 
 use crate::call_arguments::CallArguments;
@@ -45,8 +46,7 @@ pub struct PromptOptions {
 /// Lists the prompts of a server.
 pub async fn prompts(options: &PromptsOptions) -> ExitCode {
     let PromptsOptions { listing, json } = options;
-    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Prompts]).await
-    {
+    let (client, [ListedItems { items, missing }]) = match listing.read([ListKind::Prompts]).await {
         Ok(read) => read,
         Err(error) => return print_client_error(&error),
     };
@@ -58,13 +58,13 @@ pub async fn prompts(options: &PromptsOptions) -> ExitCode {
         let rows: Vec<Vec<String>> = prompts.iter().map(row).collect();
         weir_terminal::write(columns(&rows, weir_terminal::width()));
         weir_terminal::note(list_options::summary(
-            ServerList::Prompts,
+            ListKind::Prompts,
             prompts.len(),
             all,
             &client,
         ));
     }
-    listing.print_missing(ServerList::Prompts, &missing);
+    listing.print_missing(ListKind::Prompts, &missing);
     client.close().await;
     listing.exit_code(prompts.len(), &missing)
 }
@@ -125,7 +125,7 @@ async fn get(
     let got = client
         .prompt(name, arguments, &mut |note| print_notification(&note))
         .await;
-    match unknown_name::find_unknown(client, ServerList::Prompts, name, &got).await {
+    match unknown_name::find_unknown(client, ListKind::Prompts, name, &got).await {
         Some(unknown) => Ok(Err(unknown)),
         None => got.map(Ok),
     }

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_mcp_client::{Client, ClientError, ListedItems, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ClientError, ListedItems, item_word};
 use weir_text::one_line;
 
 use crate::call_command::{OutputOptions, print_notification, until_interrupted};
@@ -40,7 +41,7 @@ pub struct ReadOptions {
 pub async fn resources(options: &ResourcesOptions) -> ExitCode {
     let ResourcesOptions { listing, json } = options;
     let (client, [resources, templates]) = match listing
-        .read([ServerList::Resources, ServerList::Templates])
+        .read([ListKind::Resources, ListKind::Templates])
         .await
     {
         Ok(read) => read,
@@ -63,18 +64,18 @@ pub async fn resources(options: &ResourcesOptions) -> ExitCode {
             .map(|item| row(item, "uri"))
             .chain(templates.iter().map(|item| row(item, "uriTemplate")));
         weir_terminal::write(columns(&rows.collect::<Vec<_>>(), weir_terminal::width()));
-        let found = list_options::summary(ServerList::Resources, resources.len(), all.0, &client);
+        let found = list_options::summary(ListKind::Resources, resources.len(), all.0, &client);
         let more = if all.1 > 0 {
             format!(
                 "; {}",
-                weir_text::count(templates.len(), ServerList::Templates.item())
+                weir_text::count(templates.len(), item_word(ListKind::Templates))
             )
         } else {
             String::new()
         };
         weir_terminal::note(format_args!("{found}{more}"));
     }
-    listing.print_missing(ServerList::Resources, &missing);
+    listing.print_missing(ListKind::Resources, &missing);
     client.close().await;
     listing.exit_code(shown, &missing)
 }
@@ -98,7 +99,7 @@ pub async fn read(options: &ReadOptions) -> ExitCode {
         // looks misspelt.
         let unknown = match &read {
             Err(_) => {
-                unknown_name::find_unknown(&mut client, ServerList::Resources, &options.uri, &read)
+                unknown_name::find_unknown(&mut client, ListKind::Resources, &options.uri, &read)
                     .await
             }
             Ok(_) => None,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_mcp_client::{Client, ListedItems, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ListedItems};
 use weir_program::ProcessSignals;
 use weir_text::one_line;
 
@@ -38,7 +39,7 @@ pub async fn tools(options: &ToolsOptions) -> ExitCode {
         watch,
         json,
     } = options;
-    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Tools]).await {
+    let (client, [ListedItems { items, missing }]) = match listing.read([ListKind::Tools]).await {
         Ok(read) => read,
         Err(error) => return print_client_error(&error),
     };
@@ -50,13 +51,13 @@ pub async fn tools(options: &ToolsOptions) -> ExitCode {
         let rows: Vec<Vec<String>> = tools.iter().map(row).collect();
         weir_terminal::write(columns(&rows, weir_terminal::width()));
         weir_terminal::note(list_options::summary(
-            ServerList::Tools,
+            ListKind::Tools,
             tools.len(),
             all,
             &client,
         ));
     }
-    listing.print_missing(ServerList::Tools, &missing);
+    listing.print_missing(ListKind::Tools, &missing);
     let code = listing.exit_code(tools.len(), &missing);
     if *watch {
         return watch_tools(client, tools, options).await;
@@ -80,7 +81,7 @@ async fn watch_tools(mut client: Client, tools: Vec<Value>, options: &ToolsOptio
             changed = client.changed(&mut stream) => changed,
         };
         let relisted = match changed {
-            Ok(()) => client.list(ServerList::Tools).await,
+            Ok(()) => client.list(ListKind::Tools).await,
             Err(error) => Err(error),
         };
         let now = match relisted {
@@ -112,7 +113,7 @@ async fn reconnect(listing: &ListOptions) -> (Client, ListedItems) {
     loop {
         tokio::time::sleep(RECONNECT_INTERVAL).await;
         if let Ok(mut client) = listing.target.open().await
-            && let Ok(tools) = client.list(ServerList::Tools).await
+            && let Ok(tools) = client.list(ListKind::Tools).await
         {
             return (client, tools);
         }

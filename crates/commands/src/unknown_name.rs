@@ -1,14 +1,15 @@
 //! Explains a name that the server does not have, with the similar names that it has.
 
 use serde_json::Value;
-use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
+use weir_core::upstream::ListKind;
+use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, item_word};
 use weir_text::suggestion::similar;
 use weir_text::{one_line, url_without_credentials};
 use weir_wire::{error_code, unknown_tool};
 
 /// A name that is in no list of the server.
 pub(super) struct UnknownName {
-    list: ServerList,
+    list: ListKind,
     name: String,
     similar: Vec<String>,
     missing: Vec<MissingUpstream>,
@@ -17,7 +18,7 @@ pub(super) struct UnknownName {
 /// Reads the list if the answer may mean that the name is unknown.
 pub(super) async fn find_unknown(
     client: &mut Client,
-    list: ServerList,
+    list: ListKind,
     name: &str,
     answer: &Result<Value, ClientError>,
 ) -> Option<UnknownName> {
@@ -25,11 +26,11 @@ pub(super) async fn find_unknown(
         return None;
     }
     let mut listed = client.list(list).await.ok()?;
-    if list == ServerList::Resources {
+    if list == ListKind::Resources {
         // A URI may come from a template.
         listed
             .items
-            .append(&mut client.list(ServerList::Templates).await.ok()?.items);
+            .append(&mut client.list(ListKind::Templates).await.ok()?.items);
     }
     let is_of = |known: &str| {
         known == name
@@ -42,8 +43,8 @@ pub(super) async fn find_unknown(
     (!is_known).then(|| UnknownName::new(list, name, &listed))
 }
 
-fn names(list: ServerList, listed: &ListedItems) -> impl Iterator<Item = &str> {
-    let members: &[&str] = if list == ServerList::Resources {
+fn names(list: ListKind, listed: &ListedItems) -> impl Iterator<Item = &str> {
+    let members: &[&str] = if list == ListKind::Resources {
         &["uri", "uriTemplate"]
     } else {
         &["name"]
@@ -87,7 +88,7 @@ fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
 
 impl UnknownName {
     /// Creates the error for a name that is not in this list.
-    pub(crate) fn new(list: ServerList, name: &str, listed: &ListedItems) -> Self {
+    pub(crate) fn new(list: ListKind, name: &str, listed: &ListedItems) -> Self {
         let similar = similar(name, names(list, listed))
             .into_iter()
             .map(one_line)
@@ -116,7 +117,7 @@ impl UnknownName {
         let url = url_without_credentials(url);
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
         let next = match quoted.is_empty() {
-            true => format!("`weir {}s {url}` lists them", list.item()),
+            true => format!("`weir {}s {url}` lists them", item_word(*list)),
             false => format!("did you mean {}?", enumerated(&quoted, "or")),
         };
         let away: Vec<String> = missing
@@ -132,7 +133,7 @@ impl UnknownName {
                 enumerated(&away, "and")
             ),
         };
-        format!("{url} has no {} `{name}`: {next}{away}", list.item())
+        format!("{url} has no {} `{name}`: {next}{away}", item_word(*list))
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
             missing: away.iter().map(|upstream| missing(upstream)).collect(),
         };
         let explained = |listed: &ListedItems| {
-            UnknownName::new(ServerList::Tools, "ecoh", listed).explain("http://h/mcp")
+            UnknownName::new(ListKind::Tools, "ecoh", listed).explain("http://h/mcp")
         };
         assert_eq!(
             explained(&listed(&[], &["a", "b", "c"])),

@@ -8,7 +8,7 @@ pub mod login;
 pub use client::answer::{Answer, Note};
 pub use client::environment_proxy::environment_proxy;
 pub use client::error::{ClientError, HttpRefusal};
-pub use client::lists::{ListedItems, MissingUpstream, ServerList};
+pub use client::lists::{ListedItems, MissingUpstream, item_word};
 pub use client::respondent::{Answering, DeclinedRequest, Respondent};
 pub use client::transport::{Token, bearer, pool};
 pub use client::unreachable::explain as explain_unreachable;

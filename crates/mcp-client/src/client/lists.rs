@@ -1,7 +1,8 @@
 //! The lists of a server, over all their pages, and the upstreams that a weir reports as missing.
 
 use serde_json::{Value, json};
-use weir_wire::{Method, error_code, meta};
+use weir_core::upstream::ListKind;
+use weir_wire::{error_code, meta};
 
 use crate::client::Client;
 use crate::client::error::ClientError;
@@ -9,46 +10,13 @@ use crate::client::error::ClientError;
 /// A list with more pages is taken for endless.
 const MOST_PAGES: usize = 1000;
 
-/// One of the lists of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerList {
-    /// `tools/list`.
-    Tools,
-    /// `prompts/list`.
-    Prompts,
-    /// `resources/list`.
-    Resources,
-    /// `resources/templates/list`.
-    Templates,
-}
-
-impl ServerList {
-    fn method(self) -> Method {
-        match self {
-            Self::Tools => Method::ToolsList,
-            Self::Prompts => Method::PromptsList,
-            Self::Resources => Method::ResourcesList,
-            Self::Templates => Method::ResourcesTemplatesList,
-        }
-    }
-
-    fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
-
-    /// The word for one item.
-    pub fn item(self) -> &'static str {
-        match self {
-            Self::Tools => "tool",
-            Self::Prompts => "prompt",
-            Self::Resources => "resource",
-            Self::Templates => "resource template",
-        }
+/// The word for one item of a list.
+pub fn item_word(list: ListKind) -> &'static str {
+    match list {
+        ListKind::Tools => "tool",
+        ListKind::Prompts => "prompt",
+        ListKind::Resources => "resource",
+        ListKind::Templates => "resource template",
     }
 }
 
@@ -90,7 +58,7 @@ impl MissingUpstream {
 
 impl Client {
     /// A list, over all pages. A server that does not have it has no items.
-    pub async fn list(&mut self, list: ServerList) -> Result<ListedItems, ClientError> {
+    pub async fn list(&mut self, list: ListKind) -> Result<ListedItems, ClientError> {
         let mut listed = ListedItems::default();
         let mut params = Value::Null;
         for _ in 0..MOST_PAGES {
@@ -101,7 +69,7 @@ impl Client {
                 Err(ClientError::Refused {
                     code: error_code::METHOD_NOT_FOUND,
                     ..
-                }) if list != ServerList::Tools && params.is_null() => {
+                }) if list != ListKind::Tools && params.is_null() => {
                     return Ok(listed);
                 }
                 page => page?,
@@ -127,6 +95,6 @@ impl Client {
                 }
             }
         }
-        Err(self.not_mcp(format!("its list of {}s does not end", list.item())))
+        Err(self.not_mcp(format!("its list of {}s does not end", item_word(list))))
     }
 }

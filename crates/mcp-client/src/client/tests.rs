@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use tokio::net::TcpListener;
+use weir_core::upstream::ListKind;
 use weir_demo::RunningServer;
 use weir_testkit::{MockBehaviour, MockServer};
 
 use super::*;
-use crate::client::lists::ServerList;
 
 async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
@@ -52,7 +52,7 @@ async fn a_modern_server_is_spoken_to_without_a_session() {
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::MODERN);
     assert_eq!(
-        names(&client.list(ServerList::Tools).await.unwrap().items),
+        names(&client.list(ListKind::Tools).await.unwrap().items),
         ["calculate", "countdown", "now"]
     );
     let result = client
@@ -74,7 +74,7 @@ async fn client_detects_a_legacy_server_by_its_probe() {
     let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
     assert_eq!(
-        names(&client.list(ServerList::Tools).await.unwrap().items),
+        names(&client.list(ListKind::Tools).await.unwrap().items),
         ["add_note", "list_notes", "search_notes"]
     );
     let refused = client
@@ -132,13 +132,13 @@ async fn part_of_a_list_is_not_taken_for_the_whole() {
     mock.add_rule("resources/list", 1, page("resources", Value::Null));
     mock.add_rule("resources/templates/list", 1, unknown());
     let mut client = Client::connect(&mock.url(), None, None).await.unwrap();
-    let odd_cursor = client.list(ServerList::Tools).await;
+    let odd_cursor = client.list(ListKind::Tools).await;
     assert!(matches!(odd_cursor, Err(ClientError::NotMcp { .. })));
-    let cut = client.list(ServerList::Prompts).await;
+    let cut = client.list(ListKind::Prompts).await;
     assert!(matches!(cut, Err(ClientError::Refused { .. })));
-    let whole = client.list(ServerList::Resources).await.unwrap();
+    let whole = client.list(ListKind::Resources).await.unwrap();
     assert_eq!(whole.items.len(), 1);
-    let none = client.list(ServerList::Templates).await.unwrap();
+    let none = client.list(ListKind::Templates).await.unwrap();
     assert!(none.items.is_empty());
 }
 
@@ -147,12 +147,12 @@ async fn part_of_a_list_is_not_taken_for_the_whole() {
 async fn changes_are_heard_from_servers_of_both_eras() {
     for running in [desk().await, notes().await] {
         let mut client = Client::connect(&running.url(), None, None).await.unwrap();
-        let before = client.list(ServerList::Tools).await.unwrap().items.len();
+        let before = client.list(ListKind::Tools).await.unwrap().items.len();
         let mut stream = Some(client.listen().await.unwrap());
         assert!(running.reveal());
         client.changed(&mut stream).await.unwrap();
         assert_eq!(
-            client.list(ServerList::Tools).await.unwrap().items.len(),
+            client.list(ListKind::Tools).await.unwrap().items.len(),
             before + 1
         );
     }
