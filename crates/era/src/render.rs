@@ -13,6 +13,7 @@ use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
 use crate::capabilities::OfferedCapabilities;
+use crate::lower;
 
 pub use notifications::{
     RESOURCE_SUBSCRIPTIONS, SUBSCRIPTION_FILTERS, acknowledged, list_changed, log_message,
@@ -200,7 +201,7 @@ pub fn input_required(about: &WeirIdentity, sealed: Option<&str>) -> ObjectEdits
         .remove("cacheScope")
         .meta(about.meta());
     match sealed {
-        Some(sealed) => edits.set("requestState", json(sealed)),
+        Some(sealed) => edits.set("requestState", lower::json(sealed)),
         None => edits,
     }
 }
@@ -412,12 +413,6 @@ pub fn listen_end(about: &WeirIdentity, subscription: &[u8]) -> Bytes {
             .end();
     });
     result.end();
-    out.freeze()
-}
-
-fn json(text: &str) -> Bytes {
-    let mut out = BytesMut::with_capacity(text.len() + 2);
-    string(&mut out, text);
     out.freeze()
 }
 

@@ -13,6 +13,7 @@ use weir_core::port::{BorrowedSecret, DocumentFetcher, FetchRequest, UrlSource};
 use weir_era::lower;
 use weir_http_client::HttpClient;
 use weir_oauth::{BearerChallenge, ClientAuthentication, FormRequest};
+use weir_wire::header::{JSON, JSON_OR_EVENTS};
 use weir_wire::method::Method as Rpc;
 
 use crate::bearer_token::BearerToken;
@@ -213,8 +214,8 @@ impl TokenFetcher {
     /// Sends a request without a token, for the server's challenge with the URL of its metadata.
     /// The challenge is empty if the server sends no such header.
     async fn fetch_challenge(&self) -> BearerChallenge {
-        let json = HeaderValue::from_static("application/json");
-        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        let json = HeaderValue::from_static(JSON);
+        let accept = HeaderValue::from_static(JSON_OR_EVENTS);
         let ping: Bytes = lower::legacy_request(self.context.request_ids.next_id(), Rpc::Ping, &[]);
         let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)];
         let response = self.http.send(&Method::POST, &headers, &ping);

@@ -2,14 +2,11 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method as HttpMethod, Request, Uri, header};
+use weir_wire::header::{EVENTS, JSON, JSON_OR_EVENTS};
 use weir_wire::message::Request as HostRequest;
 use weir_wire::method::NameSource;
 use weir_wire::params::Params;
 use weir_wire::{Method, Revision};
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// The era of a request.
 #[derive(Clone, Debug)]
@@ -52,8 +49,9 @@ impl RequestMaker {
     /// Returns the request for a message, with or without a session.
     pub(super) fn post(&self, session: Option<&HostSession>, message: Bytes) -> Request<Bytes> {
         let mut request = self.request(HttpMethod::POST, session, message);
-        request.headers_mut().insert(header::ACCEPT, EITHER);
-        request.headers_mut().insert(header::CONTENT_TYPE, JSON);
+        let headers = request.headers_mut();
+        headers.insert(header::ACCEPT, HeaderValue::from_static(JSON_OR_EVENTS));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         request
     }
 
@@ -94,7 +92,9 @@ impl RequestMaker {
     /// Returns the request for the session's standing stream, for messages outside of requests.
     pub(super) fn get(&self, session: &HostSession) -> Request<Bytes> {
         let mut request = self.request(HttpMethod::GET, Some(session), Bytes::new());
-        request.headers_mut().insert(header::ACCEPT, EVENTS);
+        request
+            .headers_mut()
+            .insert(header::ACCEPT, HeaderValue::from_static(EVENTS));
         request
     }
 

@@ -5,6 +5,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_front::InMemoryBody;
+use weir_wire::header::{EVENTS, JSON};
 use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
 
 /// The longest message that is passed on.
@@ -55,14 +56,14 @@ impl<'a> ResponseMessages<'a> {
             .and_then(|media| media.to_str().ok())
             .unwrap_or_default();
         let kind = match media.split(';').next().unwrap_or_default().trim() {
-            "text/event-stream" => ResponseBodyKind::Events {
+            EVENTS => ResponseBodyKind::Events {
                 decoder: Box::new(EventDecoder::new(SseCaps {
                     max_event: LONGEST as u64,
                     ..SseCaps::default()
                 })),
                 unread: Bytes::new(),
             },
-            "application/json" => ResponseBodyKind::Json,
+            JSON => ResponseBodyKind::Json,
             _ => ResponseBodyKind::Text,
         };
         Self {

@@ -12,6 +12,7 @@ use weir_oauth_client::{AuthorizedHttpClient, SendError};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
+use weir_wire::header::{EVENTS, JSON, JSON_OR_EVENTS};
 
 use crate::content_headers::{content_coding, media_type};
 use crate::lost_connection::connection_lost_failure;
@@ -23,11 +24,6 @@ pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-i
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
-
-const JSON_AND_EVENTS: HeaderValue =
-    HeaderValue::from_static("application/json, text/event-stream");
-pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The classified head of a response.
 #[expect(
@@ -62,8 +58,8 @@ pub(crate) const USUAL_HEADERS: usize = 8;
 /// Adds the headers of every posted message.
 fn message_headers(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
     own.extend([
-        (header::ACCEPT, JSON_AND_EVENTS),
-        (header::CONTENT_TYPE, JSON),
+        (header::ACCEPT, HeaderValue::from_static(JSON_OR_EVENTS)),
+        (header::CONTENT_TYPE, HeaderValue::from_static(JSON)),
     ]);
     own
 }
@@ -123,11 +119,11 @@ pub(crate) async fn classify(
         return Err(failure.because(advice).into());
     }
     match media_type(&head.headers).as_deref() {
-        Some("application/json") => Ok(ClassifiedResponse::Answer(ResponseReader::json(
+        Some(JSON) => Ok(ClassifiedResponse::Answer(ResponseReader::json(
             body,
             &context.responses,
         ))),
-        Some("text/event-stream") => Ok(ClassifiedResponse::Answer(ResponseReader::events(
+        Some(EVENTS) => Ok(ClassifiedResponse::Answer(ResponseReader::events(
             body,
             &context.responses,
         ))),

@@ -17,11 +17,12 @@ use weir_era::upstream_messages;
 use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::outbox::{Outbox, OutgoingMessage, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::header::EVENTS;
 use weir_wire::{Message, Revision};
 
 use crate::answer_delivery;
 use crate::content_headers::{content_coding, media_type};
-use crate::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS};
+use crate::http_post::{self, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS};
 use crate::reading_state::{ReadingPermit, ReadingTask, SessionReading};
 use crate::response_reader::ResponseReader;
 use crate::retry_after::retry_after;
@@ -196,7 +197,7 @@ impl SessionChannel {
         last_event: Option<String>,
     ) -> Result<ResponseReader, StreamRefusal> {
         let mut headers = self.headers();
-        headers.push((header::ACCEPT, EVENTS));
+        headers.push((header::ACCEPT, HeaderValue::from_static(EVENTS)));
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
             headers.push((HeaderName::from_static("last-event-id"), id));
         }
@@ -207,7 +208,7 @@ impl SessionChannel {
             .map_err(|_unreachable| StreamRefusal::NotNow(None))?
             .into_parts();
         let is_stream = head.status == StatusCode::OK
-            && media_type(&head.headers).as_deref() == Some("text/event-stream")
+            && media_type(&head.headers).as_deref() == Some(EVENTS)
             && content_coding(&head.headers).is_none();
         if is_stream {
             return Ok(ResponseReader::events(body, &upstream.responses).without_total_bound());

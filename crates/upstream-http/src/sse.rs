@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, StatusCode, Uri, header};
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -17,10 +17,11 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::{
     ChildChannel, MessageMemory, SkippedMessage, SseConnector, UpstreamChild,
 };
+use weir_wire::header::EVENTS;
 use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
 use crate::content_headers::{content_coding, media_type};
-use crate::http_post::{EVENTS, unsent_attempt};
+use crate::http_post::unsent_attempt;
 use crate::idle_events::IdleEvents;
 use crate::sse_posts::SsePosts;
 
@@ -187,15 +188,12 @@ async fn open(
             "No MCP server of HTTP+SSE at the upstream's URL",
         )
     };
-    let sent = http
-        .send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new())
-        .await;
+    let accept = (header::ACCEPT, HeaderValue::from_static(EVENTS));
+    let sent = http.send(Method::GET, vec![accept], Bytes::new()).await;
     let (head, body) = sent
         .map_err(|error| unsent_attempt(&context.label, error).failure)?
         .into_parts();
-    if head.status != StatusCode::OK
-        || media_type(&head.headers).as_deref() != Some("text/event-stream")
-    {
+    if head.status != StatusCode::OK || media_type(&head.headers).as_deref() != Some(EVENTS) {
         return Err(no_server());
     }
     if let Some(coding) = content_coding(&head.headers) {

@@ -11,6 +11,13 @@ use data_encoding::BASE64;
 
 use crate::scan::WordSearch;
 
+/// The media type of one message.
+pub const JSON: &str = "application/json";
+/// The media type of a stream of messages.
+pub const EVENTS: &str = "text/event-stream";
+/// The `Accept` header of a request whose answer may be either.
+pub const JSON_OR_EVENTS: &str = "application/json, text/event-stream";
+
 /// The member of an argument's schema that requires the argument as a header, too (2026-07-28,
 /// Streamable HTTP, "Custom headers").
 pub const ANNOTATION: &str = "x-mcp-header";

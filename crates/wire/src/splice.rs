@@ -8,6 +8,7 @@
 //! [`StringEditor`] changes single strings at any depth.
 
 mod block_replacer;
+mod key_buffer;
 pub(crate) mod object_edits;
 pub(crate) mod rewriter;
 pub(crate) mod splice_output;

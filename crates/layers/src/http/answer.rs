@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use opentelemetry::KeyValue;
 use weir_core::budget::ByteReservation;
 use weir_core::telemetry::instruments;
+use weir_wire::header::{EVENTS, JSON};
 use weir_wire::write::ObjectWriter;
 
 use crate::http::body::{HttpAnswer, ResponseBody};
@@ -13,8 +14,6 @@ use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 use crate::settings::ServerIdentity;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// A proxy that compresses a stream would hold the end of each event back.
@@ -48,7 +47,7 @@ pub(crate) fn json(status: StatusCode, body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     headers.insert(header::CACHE_CONTROL, NO_STORE);
     answer
 }
@@ -57,7 +56,7 @@ pub(crate) fn json(status: StatusCode, body: ResponseBody) -> HttpAnswer {
 pub fn events(body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, EVENTS);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS));
     headers.insert(header::CACHE_CONTROL, NO_CACHE_NO_TRANSFORM);
     headers.insert(BUFFERING, HeaderValue::from_static("no"));
     answer

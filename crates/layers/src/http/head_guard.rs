@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, Method, Request, Uri, header};
 use weir_core::fast::FastState;
-use weir_wire::header::ReceivedHeader;
+use weir_wire::header::{EVENTS, JSON, JSON_OR_EVENTS, ReceivedHeader};
 
 use crate::failure::request_refusal::RequestRefusal;
 use crate::settings::FrontSettings;
@@ -111,7 +111,7 @@ impl HeadGuard {
             declared_length(headers, self.body_bytes)?;
             return check_json_body(headers);
         }
-        if !accepts(headers, "text/event-stream") {
+        if !accepts(headers, EVENTS) {
             return Err(RequestRefusal::EventStreamNotAccepted);
         }
         check_no_body(headers)
@@ -220,9 +220,7 @@ fn check_well_formed<B>(request: &Request<B>) -> Result<(), RequestRefusal> {
 
 fn check_media_types(headers: &HeaderMap) -> Result<(), RequestRefusal> {
     check_json_body(headers)?;
-    if accepts_common_value(headers)
-        || accepts(headers, "application/json") && accepts(headers, "text/event-stream")
-    {
+    if accepts_common_value(headers) || accepts(headers, JSON) && accepts(headers, EVENTS) {
         return Ok(());
     }
     Err(RequestRefusal::NotAcceptable)
@@ -230,7 +228,7 @@ fn check_media_types(headers: &HeaderMap) -> Result<(), RequestRefusal> {
 
 fn check_json_body(headers: &HeaderMap) -> Result<(), RequestRefusal> {
     let is_json = |kind: &str| {
-        let is = |kind: &str| kind.eq_ignore_ascii_case("application/json");
+        let is = |kind: &str| kind.eq_ignore_ascii_case(JSON);
         is(kind) || is(kind.split(';').next().unwrap_or_default().trim())
     };
     let kind = ReceivedHeader::of(headers.get_all(header::CONTENT_TYPE)).once();
@@ -256,7 +254,7 @@ fn check_session_method<B>(request: &Request<B>) -> Result<(), RequestRefusal> {
     if request.method() != Method::GET {
         return Ok(());
     }
-    if !accepts(headers, "text/event-stream") {
+    if !accepts(headers, EVENTS) {
         return Err(RequestRefusal::EventStreamNotAccepted);
     }
     check_no_body(headers)
@@ -281,7 +279,7 @@ fn accepts_common_value(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(header::ACCEPT).iter();
     lines
         .next()
-        .is_some_and(|line| line.as_bytes() == b"application/json, text/event-stream")
+        .is_some_and(|line| line.as_bytes() == JSON_OR_EVENTS.as_bytes())
         && lines.next().is_none()
 }
 

@@ -5,6 +5,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
 use weir_core::EndpointId;
+use weir_wire::header::{EVENTS, JSON};
 
 use crate::settings::HelpPage;
 
@@ -22,8 +23,7 @@ pub(super) fn is_browser_request(method: &Method, headers: &HeaderMap) -> bool {
     let Some(html) = weight(headers, "text/html").filter(|weight| *weight > 0.0) else {
         return false;
     };
-    weight(headers, "text/event-stream").is_none()
-        && weight(headers, "application/json").is_none_or(|json| html > json)
+    weight(headers, EVENTS).is_none() && weight(headers, JSON).is_none_or(|json| html > json)
 }
 
 /// The page of an endpoint, as it replaces the body of a refusal.

@@ -24,6 +24,7 @@ use weir_listen::{
     RequestForwarder,
 };
 use weir_router::{TaskHolders, silent_holder};
+use weir_wire::header::{JSON, JSON_OR_EVENTS};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
@@ -117,8 +118,8 @@ impl ForwardedTaskRequests {
             head.headers.remove(name);
         }
         let own: [(&HeaderName, &str); 5] = [
-            (&header::CONTENT_TYPE, "application/json"),
-            (&header::ACCEPT, "application/json, text/event-stream"),
+            (&header::CONTENT_TYPE, JSON),
+            (&header::ACCEPT, JSON_OR_EVENTS),
             (&header_names::VERSION, Revision::MODERN.as_str()),
             (&header_names::METHOD, call.method.as_str()),
             (&header_names::NAME, name),

@@ -12,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::rt::TokioExecutor;
 use weir_http_client::{ForwardProxy, ProxiedConnector};
+use weir_wire::header::{EVENTS, JSON, JSON_OR_EVENTS};
 
 use crate::client::challenge_headers::read_challenges;
 use crate::client::environment_proxy::environment_proxy;
@@ -98,17 +99,16 @@ impl Transport {
         body: Bytes,
     ) -> Result<Response, ClientError> {
         let accept = match method {
-            Method::GET => "text/event-stream",
-            _ => "application/json, text/event-stream",
+            Method::GET => EVENTS,
+            _ => JSON_OR_EVENTS,
         };
         let mut request = Request::new(Full::new(body));
         *request.uri_mut() = self.url.clone();
         *request.headers_mut() = headers;
         if method == Method::POST {
-            request.headers_mut().insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("application/json"),
-            );
+            request
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
         }
         *request.method_mut() = method;
         request
@@ -181,7 +181,7 @@ impl Response {
     pub(super) fn is_stream(&self) -> bool {
         let kind = self.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default();
-        kind.trim().eq_ignore_ascii_case("text/event-stream")
+        kind.trim().eq_ignore_ascii_case(EVENTS)
     }
 
     pub(super) fn status(&self) -> StatusCode {

@@ -13,8 +13,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan;
 use crate::scan::json_limits::JsonLimits;
-use crate::scan::json_members::MemberKey;
 use crate::splice::ByteSink;
+use crate::splice::key_buffer::KeyBuffer;
 use crate::splice::rewriter::SpliceError;
 use crate::splice::splice_output::SpliceOutput;
 use crate::write;
@@ -22,9 +22,8 @@ use crate::write;
 /// The most bytes held of a block without a type; after that it is replaced unseen, or passes if it
 /// has a member that no replaced type has.
 const MAX_HELD_BYTES: usize = 1 << 20;
-/// The longest text that is kept of a replaced block, and the longest key that is read.
+/// The longest text that is kept of a replaced block.
 const MAX_TEXT_BYTES: usize = 1024;
-const MAX_KEY_BYTES: usize = 128;
 
 /// The members of a block that its replacement text may use.
 const RENDERED_FIELDS: [&str; 6] = ["type", "name", "title", "uri", "description", "mimeType"];
@@ -95,8 +94,7 @@ pub struct BlockReplacer {
     mode: BlockMode,
     held: Vec<u8>,
     /// The key being read, or read last, with its closing quote.
-    key: Vec<u8>,
-    in_key: bool,
+    key: KeyBuffer,
     field: Option<usize>,
     capturing: bool,
     /// True once the block has a member [`DATA`].
@@ -138,8 +136,7 @@ impl BlockReplacer {
             place: BlockPosition::Outside,
             mode: BlockMode::Pass,
             held: Vec::new(),
-            key: Vec::new(),
-            in_key: false,
+            key: KeyBuffer::default(),
             field: None,
             capturing: false,
             has_data: false,
@@ -194,10 +191,7 @@ impl BlockReplacer {
 
     /// Collects keys, and the members of a block that its replacement may use.
     fn read(&mut self, bytes: &[u8]) {
-        if self.in_key {
-            let room = MAX_KEY_BYTES.saturating_sub(self.key.len());
-            self.key.extend(bytes.iter().take(room));
-        }
+        self.key.read(bytes);
         if self.capturing
             && let Some(field) = self.field
         {
@@ -226,19 +220,16 @@ impl BlockReplacer {
         let depth = self.lexer.depth();
         let block_depth = self.location.block_depth();
         match event {
-            LexerEvent::KeyStart => {
-                self.key.clear();
-                self.in_key = true;
-            }
+            LexerEvent::KeyStart => self.key.begin(),
             LexerEvent::KeyEnd => {
-                self.in_key = false;
+                self.key.end();
                 let in_block = depth == block_depth + 1;
                 self.field = in_block
-                    .then(|| RENDERED_FIELDS.iter().position(|name| self.is_key(name)))
+                    .then(|| RENDERED_FIELDS.iter().position(|name| self.key.is(name)))
                     .flatten();
-                self.has_data |= in_block && self.is_key(DATA);
+                self.has_data |= in_block && self.key.is(DATA);
             }
-            LexerEvent::ValueStart(b'[') if depth == 1 && self.is_key(self.location.member()) => {
+            LexerEvent::ValueStart(b'[') if depth == 1 && self.key.is(self.location.member()) => {
                 self.place = BlockPosition::Array;
                 self.lexer.set_report(block_depth);
             }
@@ -287,14 +278,8 @@ impl BlockReplacer {
     fn is_block(&self) -> bool {
         match self.location {
             BlockLocation::Content => true,
-            BlockLocation::Messages => self.is_key("content"),
+            BlockLocation::Messages => self.key.is("content"),
         }
-    }
-
-    fn is_key(&self, name: &str) -> bool {
-        self.key
-            .split_last()
-            .is_some_and(|(_, key)| MemberKey::new(key).eq_str(name))
     }
 
     /// Ends a member of the block; the block's type decides.

@@ -16,14 +16,14 @@ use crate::json_digest::{JsonDigest, StringUnescaper};
 use crate::json_lexer::{JsonLexer, LexerEvent};
 use crate::scan;
 use crate::scan::json_limits::JsonLimits;
-use crate::scan::json_members::MemberKey;
 use crate::splice::ByteSink;
+use crate::splice::key_buffer::KeyBuffer;
 use crate::splice::rewriter::SpliceError;
 use crate::splice::splice_output::SpliceOutput;
 use crate::write;
 
-/// The longest key that is read, and the longest type of a block.
-const KEY_MAX: usize = 128;
+/// The longest type of a block that is read.
+const MAX_KIND_BYTES: usize = 128;
 /// The most digests of text blocks that are remembered. With more JSON texts than that, the value
 /// may be repeated.
 const TEXTS_MAX: usize = 4096;
@@ -56,8 +56,7 @@ pub struct StructuredAsText {
     left_out_texts: LeftOutTexts,
     lexer: JsonLexer,
     /// The key being read, or read last, with its closing quote.
-    key: Vec<u8>,
-    in_key: bool,
+    key: KeyBuffer,
     content: ContentState,
     value: ValueState,
     /// True if `content` has a block, so that the next one needs a comma.
@@ -139,8 +138,7 @@ impl StructuredAsText {
             carried,
             left_out_texts: left_out,
             lexer: JsonLexer::new(JsonLimits::upstream(), 1),
-            key: Vec::new(),
-            in_key: false,
+            key: KeyBuffer::default(),
             content: ContentState::Ahead,
             value: ValueState::Ahead,
             occupied: false,
@@ -214,10 +212,7 @@ impl StructuredAsText {
         output: &mut SpliceOutput<'_, S>,
     ) {
         let bytes = &output.chunk()[range.clone()];
-        if self.in_key {
-            let left = KEY_MAX.saturating_sub(self.key.len());
-            self.key.extend(bytes.iter().take(left));
-        }
+        self.key.read(bytes);
         if let ValueState::Open { digest, copy } = &mut self.value {
             // The lexer of the result finds a fault in the JSON.
             if digest
@@ -252,16 +247,13 @@ impl StructuredAsText {
 
     fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, output: &mut SpliceOutput<'_, S>) {
         match (event, self.lexer.depth()) {
-            (LexerEvent::KeyStart, _) => {
-                self.key.clear();
-                self.in_key = true;
-            }
+            (LexerEvent::KeyStart, _) => self.key.begin(),
             (LexerEvent::KeyEnd, depth) => {
-                self.in_key = false;
+                self.key.end();
                 if depth == 3 {
-                    self.block.field = if self.is_key("type") {
+                    self.block.field = if self.key.is("type") {
                         BlockField::Type
-                    } else if self.is_key("text") {
+                    } else if self.key.is("text") {
                         BlockField::Text
                     } else {
                         BlockField::Other
@@ -294,14 +286,8 @@ impl StructuredAsText {
         }
     }
 
-    fn is_key(&self, name: &str) -> bool {
-        self.key
-            .split_last()
-            .is_some_and(|(_, key)| MemberKey::new(key).eq_str(name))
-    }
-
     fn member_starts<S: ByteSink>(&mut self, byte: u8, output: &mut SpliceOutput<'_, S>) {
-        if self.content == ContentState::Ahead && self.is_key("content") {
+        if self.content == ContentState::Ahead && self.key.is("content") {
             if byte == b'[' {
                 self.content = ContentState::Open;
                 self.lexer.set_report(3);
@@ -310,7 +296,7 @@ impl StructuredAsText {
                 self.content = ContentState::Closed;
                 self.value = ValueState::Settled;
             }
-        } else if matches!(self.value, ValueState::Ahead) && self.is_key("structuredContent") {
+        } else if matches!(self.value, ValueState::Ahead) && self.key.is("structuredContent") {
             if self.carried == CarriedValues::Objects && byte == b'{' {
                 self.value = ValueState::Settled;
                 self.emit_held(output);
@@ -437,7 +423,7 @@ impl TextBlock {
 
     fn read(&mut self, bytes: &[u8], carried: CarriedValues) {
         if self.reading && self.field == BlockField::Type {
-            let left = KEY_MAX.saturating_sub(self.kind.len());
+            let left = MAX_KIND_BYTES.saturating_sub(self.kind.len());
             self.kind.extend(bytes.iter().take(left));
         } else if let Some(text) = &mut self.text
             && !text.read(bytes, carried)
