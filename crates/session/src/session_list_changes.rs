@@ -54,16 +54,23 @@ pub struct StreamClient {
 }
 
 impl SessionListChanges {
-    /// No notification yet for this client.
+    /// The notifications that servers sent while the session had no stream, for this client. To be
+    /// called once the stream gets those that come.
     pub fn new(client: StreamClient) -> Self {
-        Self {
+        let catalog = &client.catalog;
+        let unread = catalog.unread_session_changes(&client.endpoint, &client.session);
+        let mut changes = Self {
             client,
             received: Vec::new(),
             examining: None,
             ready: ListKinds::default(),
             notified_at: Default::default(),
             notified_from_session_at: Default::default(),
+        };
+        for (upstream, kinds) in unread {
+            changes.receive(upstream, kinds);
         }
+        changes
     }
 
     /// Takes a server's notification from the client's session.

@@ -44,7 +44,6 @@ use crate::handler::sse_transport::connection_session::{
 use crate::handler::sse_transport::sse_body::{SUCCESSOR_RETRY_MS, SseBody};
 use crate::handler::{mcp_service, message_decoding};
 use crate::keep_alive::KeepAlive;
-use crate::method::open_listening;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
@@ -149,7 +148,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     if context.shared().shutdown.is_draining() {
         return Ok(connect_again(context));
     }
-    let permit = open_listening::stream_permit(context, sender)?;
+    let permit = context.take_stream_permit(sender)?;
     let id = random_id(&*context.ports().random);
     let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
     let connection = Arc::new(SseConnection {

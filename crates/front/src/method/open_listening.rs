@@ -9,12 +9,12 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use weir_catalog::{UpdateInbox, View};
 use weir_core::port::BoxFuture;
+use weir_core::session_notifier::SessionReceiver;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::LiftedRequest;
 use weir_era::render;
 use weir_layers::failure::message_refusal::MessageRefusal;
-use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
@@ -25,8 +25,8 @@ use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_listen::{BodyError, OtherProcess};
 use weir_session::{
-    GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
-    StreamPermit, UNKNOWN_VERSION,
+    GetStreamGuard, LoadedSession, SessionListChanges, StreamClient, StreamKind, StreamPermit,
+    UNKNOWN_VERSION,
 };
 use weir_wire::{Era, RequestId, Revision, scan};
 
@@ -54,7 +54,7 @@ async fn open_session_stream(head: RequestHead<'_>) -> RequestResult {
     let session = load_session(head)
         .await
         .map_err(|none| none.failure(None))?;
-    let permit = stream_permit(context, sender)?;
+    let permit = context.take_stream_permit(sender)?;
     let permit = match replay::resume(context, &session, headers, permit).await {
         Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
         Resumption::Ended => return Ok(failure::no_content()),
@@ -96,77 +96,25 @@ async fn listen_in_session(
     StreamBounds { keep_alive, permit }: StreamBounds,
 ) -> HttpAnswer {
     let (context, sender) = (head.context, head.sender);
-    let (replaced, updates, hold) = context.shared().sessions.register_get_stream(session.key);
     let sessions = &context.shared().sessions;
+    // Before the session is loaded again: its end reaches the stream from now on, and an end before
+    // this is seen then.
+    let (replaced, updates, hold) = sessions.register_get_stream(session.key);
     if sessions.end_subscriptions_of_other_claims(session.key, sender.principal()) {
         // The client gets an update of each that is renewed.
         let mut cx = Context::from_waker(Waker::noop());
         while updates.poll_updated(&mut cx).is_ready() {}
     }
     subscriptions::renew_inherited(context, sender, session);
-    let mut changes = watch(
-        context,
-        sender,
-        session.class_of_lists(),
-        ListKind::ALL.into_iter().collect(),
-    );
-    let declared = LazyCell::new(|| {
-        lists::declared_lists(context, session.class_of_lists(), sender.principal())
-    });
-    let catalog = context.shared().catalog();
-    let settling = |list| -> BoxFuture<'static, Arc<View>> {
-        let (catalog, endpoint) = (catalog.clone(), context.endpoint().clone());
-        let class = session.class_of_lists();
-        Box::pin(async move { catalog.settled_view(&endpoint, list, class).await })
-    };
-    continue_from_last(&mut changes, &hold, |kind| declared.has(kind), settling);
+    let changes = watched_lists(context, sender, session, &hold);
     let notifier = &context.ports().notifier;
     let messages = notifier.open_receiver(session.key, session.record.log_messages());
-    match load_session(head).await {
-        // The level may have been set since the session was loaded.
-        Ok(now) => notifier.set_log_messages(&session.key, now.record.log_messages()),
-        // The session ended before its stream was registered: no end will reach the stream.
-        Err(NoSession::Unknown) => replaced.cancel(),
-        // The stream may stay: the session lives, or its end reaches the stream.
-        Err(
-            NoSession::Missing
-            | NoSession::Repeated
-            | NoSession::Version
-            | NoSession::Elsewhere(_)
-            | NoSession::Unreadable,
-        ) => {}
+    if !check_session_lives(head).await {
+        replaced.cancel();
     }
-    let questions = ClientQuestions::new(
-        context.shared().clone(),
-        session.key,
-        session.record.revision,
-    );
-    let mut session_changes = SessionListChanges::new(StreamClient {
-        catalog: context.shared().catalog().clone(),
-        endpoint: context.endpoint().clone(),
-        class: session.class_of_lists(),
-        principal: sender.principal().clone(),
-        session: session.key,
-    });
-    // Changes that a server sent while the session had no stream are sent now.
-    for (upstream, kinds) in context
-        .shared()
-        .catalog()
-        .unread_session_changes(context.endpoint(), &session.key)
-    {
-        session_changes.receive(upstream, kinds);
-    }
-    let beside = Box::new(OutOfCallMessages {
-        endpoint: context.endpoint().clone(),
-        principal: sender.principal().clone(),
-        session: session.key,
-        messages,
-        questions,
-        session_changes,
-    });
     let kind = ListeningKind::Get {
         hold,
-        out_of_call: beside,
+        out_of_call: Box::new(out_of_call_messages(context, sender, session, messages)),
         takes_empty_events: permit.is_some() && session.record.revision.has_stream_polling(),
     };
     let parts = ListeningParts {
@@ -176,6 +124,67 @@ async fn listen_in_session(
         permit,
     };
     stream_response(ListeningStream::new(context, parts, kind, &replaced))
+}
+
+/// Watches all lists of a session, from the versions on that its client was notified of.
+fn watched_lists(
+    context: &HttpRequestContext,
+    sender: &Authenticated<()>,
+    session: &LoadedSession,
+    hold: &GetStreamGuard,
+) -> Vec<WatchedList> {
+    let (catalog, class) = (context.shared().catalog(), session.class_of_lists());
+    let mut changes = watch(context, sender, class, ListKind::ALL.into_iter().collect());
+    let declared = LazyCell::new(|| lists::declared_lists(context, class, sender.principal()));
+    let settling = |list| -> BoxFuture<'static, Arc<View>> {
+        let (catalog, endpoint) = (catalog.clone(), context.endpoint().clone());
+        Box::pin(async move { catalog.settled_view(&endpoint, list, class).await })
+    };
+    continue_from_last(&mut changes, hold, |kind| declared.has(kind), settling);
+    changes
+}
+
+/// Loads the session again, for the log level that was set meanwhile. False if it has ended.
+async fn check_session_lives(head: RequestHead<'_>) -> bool {
+    match load_session(head).await {
+        Ok(now) => {
+            let notifier = &head.context.ports().notifier;
+            notifier.set_log_messages(&now.key, now.record.log_messages());
+            true
+        }
+        Err(NoSession::Unknown) => false,
+        // The stream may stay: the session lives, or its end reaches the stream.
+        Err(
+            NoSession::Missing
+            | NoSession::Repeated
+            | NoSession::Version
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable,
+        ) => true,
+    }
+}
+
+fn out_of_call_messages(
+    context: &HttpRequestContext,
+    sender: &Authenticated<()>,
+    session: &LoadedSession,
+    messages: SessionReceiver,
+) -> OutOfCallMessages {
+    let (shared, revision) = (context.shared().clone(), session.record.revision);
+    OutOfCallMessages {
+        endpoint: context.endpoint().clone(),
+        principal: sender.principal().clone(),
+        session: session.key,
+        messages,
+        questions: ClientQuestions::new(shared, session.key, revision),
+        session_changes: SessionListChanges::new(StreamClient {
+            catalog: context.shared().catalog().clone(),
+            endpoint: context.endpoint().clone(),
+            class: session.class_of_lists(),
+            principal: sender.principal().clone(),
+            session: session.key,
+        }),
+    }
 }
 
 /// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
@@ -212,7 +221,7 @@ pub(crate) fn open_listen(
         tasks::require_tasks_extension(lifted.capabilities.class)
             .map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     }
-    let permit = stream_permit(context, sender)?;
+    let permit = context.take_stream_permit(sender)?;
     let class = lifted.capabilities.class;
     let changes = watch(context, sender, class, honoured);
     let inbox = UpdateInbox::default();
@@ -376,25 +385,4 @@ where
     B::Error: Into<BodyError>,
 {
     answer::events(ResponseBody::new(stream))
-}
-
-/// Takes a permit for one more stream.
-pub(crate) fn stream_permit(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-) -> Result<StreamPermit, RequestRefusal> {
-    let limits = context.limits();
-    context
-        .shared()
-        .streams
-        .permits
-        .take(
-            sender.principal(),
-            limits.streams,
-            limits.streams_per_principal,
-        )
-        .map_err(|none| match none {
-            NoStreamPermit::Total => RequestRefusal::NoRoomForStream,
-            NoStreamPermit::Principal => RequestRefusal::TooManyStreams,
-        })
 }

@@ -9,8 +9,10 @@ use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
 use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart, OtherProcess, RequestForwarder};
+use weir_session::{NoStreamPermit, StreamPermit};
 use weir_wire::header::ReceivedHeader;
 
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::header_names;
 use crate::ports::FrontPorts;
 use crate::request::endpoint_route::EndpointRoute;
@@ -129,6 +131,26 @@ impl HttpRequestContext {
     /// The owner of memory that is held for the request and its answer.
     pub fn owner(&self, sender: &Authenticated<()>) -> BudgetOwner {
         BudgetOwner::of(sender.principal(), self.client_address)
+    }
+
+    /// Takes a permit for one more stream.
+    ///
+    /// # Errors
+    ///
+    /// The principal, or all callers together, have as many streams open as they may.
+    pub fn take_stream_permit(
+        &self,
+        sender: &Authenticated<()>,
+    ) -> Result<StreamPermit, RequestRefusal> {
+        let limits = self.limits();
+        let (most, most_of_principal) = (limits.streams, limits.streams_per_principal);
+        let permits = &self.shared().streams.permits;
+        permits
+            .take(sender.principal(), most, most_of_principal)
+            .map_err(|none| match none {
+                NoStreamPermit::Total => RequestRefusal::NoRoomForStream,
+                NoStreamPermit::Principal => RequestRefusal::TooManyStreams,
+            })
     }
 }
 
