@@ -55,7 +55,7 @@ pub(crate) async fn answer_elsewhere<'a>(
     failure: RequestFailure,
     again: impl Fn(Bytes) -> BoxFuture<'a, RequestResult>,
 ) -> RequestResult {
-    let EndpointRequest { head, context } = &*authenticated.request;
+    let context = &authenticated.request.context;
     let ports = context.ports();
     let mut failure = failure;
     for _ in 0..MOST_ATTEMPTS {
@@ -89,22 +89,20 @@ pub(crate) async fn answer_elsewhere<'a>(
                 failure = failure.about_owner(other);
             }
             Err(error) => {
-                if let ForwardError::Lost(why) = &error {
-                    // Read here alone: a request that is answered needs no second reading.
-                    let message = PendingMessage::read(context, &head.method, &head.headers, &body);
-                    if !message.is_repeatable {
-                        count_forwarded("lost");
-                        let error = why.as_str();
-                        if failure.in_process().is_some() {
-                            tracing::warn!(
-                                error,
-                                "graceful restart: request lost with the new process"
-                            );
-                        } else {
-                            tracing::warn!(replica = %owner, error, "request lost on another replica");
-                        }
-                        return Err(failure.relabel(message.lost()));
+                if let ForwardError::Lost(why) = &error
+                    && let Some(lost) = lost_for_good(authenticated, &body)
+                {
+                    count_forwarded("lost");
+                    let error = why.as_str();
+                    if failure.in_process().is_some() {
+                        tracing::warn!(
+                            error,
+                            "graceful restart: request lost with the new process"
+                        );
+                    } else {
+                        tracing::warn!(replica = %owner, error, "request lost on another replica");
                     }
+                    return Err(failure.relabel(lost));
                 }
                 count_forwarded("unreachable");
                 tracing::debug!(replica = %owner, %error, "request not forwarded");
@@ -117,6 +115,14 @@ pub(crate) async fn answer_elsewhere<'a>(
     }
     let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
     Err(failure.relabel(unreachable))
+}
+
+/// The failure of a request whose answer was lost; absent if it may be sent again. The message is
+/// read here alone: a request that is answered needs no second reading.
+fn lost_for_good(authenticated: &AuthenticatedRequest, body: &Bytes) -> Option<RequestFailure> {
+    let EndpointRequest { head, context } = &*authenticated.request;
+    let message = PendingMessage::read(context, &head.method, &head.headers, body);
+    (!message.is_repeatable).then(|| message.lost())
 }
 
 /// The failure of a request that another replica forwarded, with the name of this one: it may have
@@ -306,7 +312,7 @@ fn answer_of(
         parts.headers.remove(name);
     }
     let kind = parts.headers.get(header::CONTENT_TYPE);
-    let is_stream = kind.is_some_and(|kind| kind == "text/event-stream");
+    let is_stream = kind.is_some_and(|kind| kind == weir_wire::header::EVENTS);
     let body = if !is_stream {
         ResponseBody::new(body)
     } else if head.method == Method::GET {
