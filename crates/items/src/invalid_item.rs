@@ -9,8 +9,9 @@ pub enum InvalidItem {
     /// Its key (`name`, `uri` or `uriTemplate`) is absent, given twice, or not a string.
     #[error("the item has no single name or URI")]
     Name,
-    /// Its URI has no scheme. Clients that parse URIs would refuse the whole list for it.
-    #[error("the URI has no scheme")]
+    /// Its URI has no scheme, or no valid host or port. Clients that parse URIs would refuse the
+    /// whole list for it.
+    #[error("the URI has no scheme, or an invalid host or port")]
     Uri,
     /// Its `inputSchema` is not one of an object, as the arguments of a tool are.
     #[error("the inputSchema is not a schema of type object")]

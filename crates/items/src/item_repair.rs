@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
+use url::Url;
 use weir_core::upstream::ListKind;
 use weir_wire::scan;
 
@@ -181,7 +182,7 @@ const OUTPUT_SCHEMA: &[MemberForm] = &[
 pub(super) fn repair(kind: ListKind, raw: Bytes) -> Result<Bytes, InvalidItem> {
     let key = scan::find(&raw, kind.key()).and_then(|at| scan::string(&raw[at]));
     let key = key.ok_or(InvalidItem::Name)?.into_owned();
-    if kind == ListKind::Resources && !has_scheme(&key) {
+    if kind == ListKind::Resources && !is_uri(&key) {
         return Err(InvalidItem::Uri);
     }
     let raw = match without_lone_surrogates(&raw) {
@@ -427,14 +428,11 @@ fn is_empty_array(value: &[u8]) -> bool {
     value.starts_with(b"[") && scan::elements(value).next().is_none()
 }
 
-/// True for a URI with a scheme (RFC 3986, 3.1).
-fn has_scheme(uri: &str) -> bool {
-    let is_of_scheme =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    uri.split_once(':').is_some_and(|(scheme, _)| {
-        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-            && scheme.bytes().all(is_of_scheme)
-    })
+/// True for a URI that readers of URIs (WHATWG) in clients accept, both as the server wrote it and
+/// behind the id of an upstream, where the scheme is another one and permits other hosts.
+fn is_uri(uri: &str) -> bool {
+    let is_read = |uri: &str| Url::parse(uri).is_ok();
+    is_read(uri) && is_read(&format!("u+{uri}"))
 }
 
 /// The members of an object in the making.

@@ -186,13 +186,71 @@ fn a_resource_without_a_name_has_its_uri_as_its_name() {
             r#"{"uriTemplate":"memo:{id}","name":"memo:{id}"}"#,
         );
     }
-    for uri in ["readme", "", "/a:b", "1a:b", ":x"] {
-        let item = format!(r#"{{"uri":"{uri}","name":"n"}}"#);
-        assert_eq!(
-            repaired(ListKind::Resources, &item),
-            Err(InvalidItem::Uri),
-            "{uri}"
-        );
+}
+
+/// The verdicts are those of the Python SDK 1.x, whose type of URIs reads them as browsers do.
+#[test]
+fn only_resources_with_a_uri_that_clients_read_are_kept() {
+    let resource = |uri: &str| format!(r#"{{"uri":{},"name":"n"}}"#, Value::from(uri));
+    for good in [
+        "note:a b",
+        "note:user:alice",
+        "note://{id}/x",
+        "note://a:80/x",
+        "note://a:/x",
+        "note://a@b@c:1/",
+        "note:///x",
+        "note://",
+        "note://%zz/",
+        "note://é/ü",
+        "note://[::1]/x",
+        "note://a/b:c",
+        "npm://@scope/pkg:1",
+        "ui://shop/card",
+        "urn:isbn:1",
+        "data:text/plain,hi",
+        "file:///a b",
+        "file://C:/Users/x",
+        r"file:///C:\Users\a.txt",
+        "http://a/|",
+        "https://münchen.de/",
+    ] {
+        let item = resource(good);
+        assert_eq!(repaired(ListKind::Resources, &item), Ok(None), "{good}");
+    }
+    for bad in [
+        "",
+        "readme",
+        "/a:b",
+        "1a:b",
+        ":x",
+        " note:x",
+        "note://user:alice",
+        "docker://image:latest",
+        "k8s://ns:pod/x",
+        "ssh://git@github.com:org/repo",
+        "note://a:99999/",
+        "note://:80/x",
+        "note://a b/x",
+        "note://<id>/x",
+        "note://a|b",
+        "note://a^b/x",
+        "note://a[b]/x",
+        "note://[zz]/x",
+        r"note://a\b",
+        "ui://a:b/x",
+        "http://",
+        "https:///",
+        "http://%zz/",
+        "http://a b/",
+        "ws://^/",
+        // Invalid behind the id of an upstream only.
+        r"file://server\share\x",
+        r"http://a\b",
+        "file://C|/x",
+    ] {
+        let found = repaired(ListKind::Resources, &resource(bad));
+        assert_eq!(found, Err(InvalidItem::Uri), "{bad}");
     }
 }
 
