@@ -96,7 +96,7 @@ fn make(
         let draft = match ItemDraft::read_listed(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
-                reject(upstream, kind, "bad_item", "", &error.to_string());
+                reject(upstream, kind, "bad_item", error.key(), &error.to_string());
                 rejected += 1;
                 continue;
             }

@@ -198,7 +198,7 @@ mod tests {
     // Proves R119.
     #[test]
     fn a_tool_keeps_the_bytes_of_its_upstream() {
-        let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "inputSchema":{ "type":"object"}, "_meta":{"k":12345678901234567890}} "#;
+        let text = r#" {"x-odd": 1.50E+300, "name" : "a\u002fb", "inputSchema":{ "type":"object"}, "_meta":{"k":12345678901234567890}} "#;
         let tool = draft(text)
             .unwrap()
             .finish(&UpstreamId::new("u").unwrap(), &SchemaCache::default());
@@ -229,5 +229,7 @@ mod tests {
         ] {
             assert_eq!(draft(bad).err(), Some(InvalidItem::Name), "{bad}");
         }
+        let named = draft(r#"{"name":"a","inputSchema":5}"#).unwrap_err();
+        assert_eq!(named.key(), "a", "the log names the item");
     }
 }

@@ -11,18 +11,20 @@ use bytes::Bytes;
 use serde_json::Value;
 use url::Url;
 use weir_core::upstream::ListKind;
+use weir_schema::find_unreadable;
 use weir_wire::scan;
 
 use crate::invalid_item::InvalidItem;
 use crate::timestamp::is_timestamp;
-use ValueForm::{AnyObject, Boolean, Fraction, Integer, List, OneOf, Text, Timestamp, WholeList};
+use ValueForm::{AnyObject, Boolean, Fraction, List, OneOf, Size, Text, Timestamp, WholeList};
 
 /// The form of a value.
 #[derive(Debug)]
 enum ValueForm {
     Text,
     Boolean,
-    Integer,
+    /// A number of bytes, as plain digits: clients in typed languages read no other form.
+    Size,
     /// A number from 0 to 1.
     Fraction,
     /// A date with a time and an offset (RFC 3339).
@@ -142,7 +144,7 @@ const RESOURCE: &[MemberForm] = &[
     optional("title", &Text),
     optional("description", &Text),
     optional("mimeType", &Text),
-    optional("size", &Integer),
+    optional("size", &Size),
     optional("annotations", &ANNOTATIONS),
     optional("icons", &ICONS),
     optional("_meta", &AnyObject),
@@ -183,21 +185,26 @@ pub(super) fn repair(kind: ListKind, raw: Bytes) -> Result<Bytes, InvalidItem> {
     let key = scan::find(&raw, kind.key()).and_then(|at| scan::string(&raw[at]));
     let key = key.ok_or(InvalidItem::Name)?.into_owned();
     if kind == ListKind::Resources && !is_uri(&key) {
-        return Err(InvalidItem::Uri);
+        return Err(InvalidItem::Uri(key));
     }
     let raw = match without_lone_surrogates(&raw) {
         Cow::Borrowed(_) => raw,
         Cow::Owned(whole) => whole.into(),
     };
+    // Half a surrogate pair is in no text any more.
+    if find_unreadable(&raw).is_some() {
+        return Err(InvalidItem::Number(key));
+    }
     let members = match kind {
         ListKind::Tools => TOOL,
         ListKind::Prompts => PROMPT,
         ListKind::Resources => RESOURCE,
         ListKind::Templates => TEMPLATE,
     };
-    let mut repaired = match object(members, &raw).ok_or(InvalidItem::InputSchema)? {
-        Cow::Borrowed(_) => raw,
-        Cow::Owned(repaired) => repaired.into(),
+    let mut repaired = match object(members, &raw) {
+        Some(Cow::Borrowed(_)) => raw,
+        Some(Cow::Owned(repaired)) => repaired.into(),
+        None => return Err(InvalidItem::InputSchema(key)),
     };
     // Clients show the name of a resource, and its URI in place of a missing one.
     if matches!(kind, ListKind::Resources | ListKind::Templates)
@@ -218,7 +225,7 @@ fn value<'a>(form: &ValueForm, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let fits = match form {
         ValueForm::Text => scan::string(value).is_some(),
         ValueForm::Boolean => matches!(value, b"true" | b"false"),
-        ValueForm::Integer => number(value).is_some_and(|number| number.fract() == 0.0),
+        ValueForm::Size => is_size(value),
         ValueForm::Fraction => number(value).is_some_and(|number| (0.0..=1.0).contains(&number)),
         ValueForm::Timestamp => scan::string(value).is_some_and(|text| is_timestamp(&text)),
         ValueForm::OneOf(words) => words.iter().any(|word| scan::is_string(value, word)),
@@ -422,6 +429,11 @@ fn number(value: &[u8]) -> Option<f64> {
         .is_some_and(|byte| matches!(byte, b'-' | b'0'..=b'9'));
     let number = is_number.then(|| std::str::from_utf8(value).ok()?.parse().ok())?;
     number.filter(|number: &f64| number.is_finite())
+}
+
+fn is_size(value: &[u8]) -> bool {
+    let digits = std::str::from_utf8(value).ok();
+    digits.is_some_and(|digits| digits.parse::<u64>().is_ok())
 }
 
 fn is_empty_array(value: &[u8]) -> bool {

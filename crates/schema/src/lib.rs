@@ -23,6 +23,7 @@ use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 pub use check_mode::{CheckMode, Validation};
 pub use compile::{CompiledSchema, SchemaCache, ToolSchema};
 pub use mismatch::{Mismatch, SchemaVerdict};
+pub use unreadable::find_unreadable;
 pub use unusable::UnusableSchema;
 
 /// The reason for refusing arguments that cannot be checked at a bearable cost.
@@ -64,7 +65,7 @@ fn verdict_by(
     }
     match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => judge(schema, &value, bytes.len()),
-        Err(_) => unreadable::find(bytes).map_or(SchemaVerdict::Unknown, SchemaVerdict::Unreadable),
+        Err(_) => find_unreadable(bytes).map_or(SchemaVerdict::Unknown, SchemaVerdict::Unreadable),
     }
 }
 

@@ -9,7 +9,8 @@ const SURROGATE: &str = "a string has half a surrogate pair: send whole characte
 
 /// The first number that no double holds, or the first text with half a surrogate pair; no value
 /// without either. The text was checked: it is no deeper than its limit.
-pub(super) fn find(json: &[u8]) -> Option<Mismatch> {
+#[must_use]
+pub fn find_unreadable(json: &[u8]) -> Option<Mismatch> {
     let mut pointer = String::new();
     let expected = look(scan::trim(json), &mut pointer)?;
     Some(Mismatch::at(&pointer, expected))
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn first_unreadable_json_value_is_found() {
-        let place = |json: &str| find(json.as_bytes()).map(|found| (found.pointer, found.expected));
+        let place = |json: &str| find_unreadable(json.as_bytes()).map(|found| (found.pointer, found.expected));
         let number = |pointer: &str| Some((pointer.to_owned(), NUMBER.to_owned()));
         let text = |pointer: &str| Some((pointer.to_owned(), SURROGATE.to_owned()));
         assert_eq!(place(r#"{"a":1e308,"z":1e999}"#), number("/z"));

@@ -40,7 +40,7 @@ fn a_well_formed_item_stays_byte_for_byte() {
         ),
         (
             ListKind::Resources,
-            r#"{"uri":"memo:1","name":"n","size":5.0,"annotations":{"audience":["user"],"priority":0.5,"lastModified":"2025-01-12T15:00:58Z"},"description":"\ud83d\ude00"}"#,
+            r#"{"uri":"memo:1","name":"n","size":18446744073709551615,"annotations":{"audience":["user"],"priority":0.5,"lastModified":"2025-01-12T15:00:58Z"},"description":"\ud83d\ude00"}"#,
         ),
         (
             ListKind::Templates,
@@ -83,7 +83,7 @@ fn a_missing_input_schema_permits_any_arguments() {
         let item = format!(r#"{{"name":"x","inputSchema":{bad}}}"#);
         assert_eq!(
             repaired(ListKind::Tools, &item),
-            Err(InvalidItem::InputSchema),
+            Err(InvalidItem::InputSchema("x".to_owned())),
             "{bad}"
         );
     }
@@ -250,7 +250,7 @@ fn only_resources_with_a_uri_that_clients_read_are_kept() {
         "file://C|/x",
     ] {
         let found = repaired(ListKind::Resources, &resource(bad));
-        assert_eq!(found, Err(InvalidItem::Uri), "{bad}");
+        assert_eq!(found, Err(InvalidItem::Uri(bad.to_owned())), "{bad}");
     }
 }
 
@@ -285,4 +285,31 @@ fn half_a_surrogate_pair_becomes_a_replacement_character() {
         let item = |text: &str| tool(&format!(r#","_meta":{{"a":["{text}"]}}"#));
         assert_repaired(ListKind::Tools, &item(given), &item(expected));
     }
+}
+
+#[test]
+fn numbers_that_readers_of_json_refuse_are_in_no_list() {
+    for size in ["-1", "-0", "12.0", "1e3", "18446744073709551616", r#""5""#] {
+        assert_repaired(
+            ListKind::Resources,
+            &format!(r#"{{"uri":"memo:1","name":"n","size":{size}}}"#),
+            r#"{"uri":"memo:1","name":"n"}"#,
+        );
+    }
+    let long = "9".repeat(400);
+    for number in ["1e400", "-1e309", &long] {
+        for item in [
+            tool(&format!(r#","_meta":{{"a":[{number}]}}"#)),
+            tool(&format!(r#","x-odd":{number}"#)),
+            format!(r#"{{"name":"x","inputSchema":{{"maximum":{number}}}}}"#),
+        ] {
+            assert_eq!(
+                repaired(ListKind::Tools, &item),
+                Err(InvalidItem::Number("x".to_owned())),
+                "{item}"
+            );
+        }
+    }
+    let held = tool(r#","_meta":{"a":[1e308,1e-400,-0,123456789012345678901234567890]}"#);
+    assert_eq!(repaired(ListKind::Tools, &held), Ok(None));
 }
