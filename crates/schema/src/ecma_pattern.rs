@@ -5,6 +5,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use crate::unicode_property::is_property;
+
 /// The nesting of groups that is followed. A deeper pattern counts as valid.
 const MAX_DEPTH: usize = 128;
 
@@ -195,17 +197,18 @@ impl PatternParser<'_> {
         Some(ClassElement::Character(code))
     }
 
-    /// `\p{...}`. The property itself is not looked up.
+    /// `\p{...}`.
     fn property(&mut self) -> Option<ClassElement> {
         if !self.take('{') {
             return None;
         }
-        let is_of_name = |next: &char| next.is_ascii_alphanumeric() || matches!(next, '_' | '=');
-        let mut length = 0;
-        while self.rest.next_if(is_of_name).is_some() {
-            length += 1;
+        let mut text = String::new();
+        loop {
+            match self.rest.next()? {
+                '}' => return is_property(&text).then_some(ClassElement::Set),
+                next => text.push(next),
+            }
         }
-        (length > 0 && self.take('}')).then_some(ClassElement::Set)
     }
 
     fn hex(&mut self, count: usize) -> Option<u32> {
@@ -273,7 +276,7 @@ mod tests {
             r"^(?=.*\d)(?!x)(?<=a)(?<!b).{8,}$",
             r"(?<year>\d+)\k<year>(a)\2",
             r"[\w.-]+@[^\s\-]+[-]?[a\]\b\x41-\u{1F600}]",
-            r"\p{L}\P{Script=Greek}\cA\0\/\.\u00e9|",
+            r"\p{L}\P{Script=Greek}[\p{Lu}_]\cA\0\/\.\u00e9|",
             "a||b",
             "[]",
             "[^]",
@@ -311,6 +314,9 @@ mod tests {
             r"\xg0",
             r"\u{110000}",
             r"\p{}",
+            r"\p{Han}",
+            r"[\p{Alnum}_]",
+            r"\p{L",
             r"\pL",
             r"\",
             "[[:alpha:]-9]]",

@@ -14,6 +14,7 @@ mod member_pattern;
 pub mod mismatch;
 mod pattern_cost;
 mod shape;
+mod unicode_property;
 mod unreadable;
 mod unusable;
 

@@ -674,6 +674,8 @@ fn only_schemas_that_validators_of_clients_compile_are_for_clients() {
         r#"{"properties":{"a":{"pattern":"\\@"}}}"#,
         r#"{"properties":{"a":{"pattern":"(?>a)"}}}"#,
         r#"{"patternProperties":{"\\A":{}}}"#,
+        r#"{"properties":{"a":{"pattern":"^\\p{Han}+$"}}}"#,
+        r#"{"patternProperties":{"^\\p{Alnum}$":{}}}"#,
         r#"{"properties":{"a":{"nullable":true}}}"#,
         r#"{"id":"https://x.example/a"}"#,
         r#"{"$id":"https://x.example/a"}"#,
