@@ -2,8 +2,11 @@
 //! validators of clients compile them with. One of another dialect, such as `(?P<year>\d+)` or
 //! `\@`, makes such a client refuse the whole list of tools.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
+
+use unicode_ident::{is_xid_continue, is_xid_start};
 
 use crate::unicode_property::is_property;
 
@@ -15,7 +18,7 @@ pub(super) fn is_ecma_pattern(pattern: &str) -> bool {
     let mut parser = PatternParser {
         rest: pattern.chars().peekable(),
         groups: 0,
-        names: Vec::new(),
+        names: HashSet::new(),
         highest_reference: 0,
         named_references: Vec::new(),
         is_too_deep: false,
@@ -34,7 +37,7 @@ pub(super) fn is_ecma_pattern(pattern: &str) -> bool {
 struct PatternParser<'a> {
     rest: Peekable<Chars<'a>>,
     groups: u32,
-    names: Vec<String>,
+    names: HashSet<String>,
     highest_reference: u32,
     named_references: Vec<String>,
     /// True if groups were nested too deeply, and the rest was not read.
@@ -120,9 +123,12 @@ impl PatternParser<'_> {
                     is_repeatable = false;
                 }
                 '<' => {
+                    // Engines before ES2025 refuse the same name in two alternatives, too.
                     let name = self.name()?;
+                    if !self.names.insert(name) {
+                        return None;
+                    }
                     self.groups += 1;
-                    self.names.push(name);
                 }
                 _ => return None,
             }
@@ -133,16 +139,23 @@ impl PatternParser<'_> {
         self.take(')').then_some(is_repeatable)
     }
 
-    /// The name of a group, behind its `<`.
+    /// The name of a group, behind its `<`: an identifier, whose characters may be escaped.
     fn name(&mut self) -> Option<String> {
         let mut name = String::new();
         loop {
-            match self.rest.next()? {
+            let next = match self.rest.next()? {
                 '>' => return (!name.is_empty()).then_some(name),
-                next if next == '$' || next == '_' || next.is_alphabetic() => name.push(next),
-                next if next.is_alphanumeric() && !name.is_empty() => name.push(next),
-                _ => return None,
+                '\\' => self.take('u').then(|| self.unicode())?.and_then(char::from_u32)?,
+                other => other,
+            };
+            let is_of_name = matches!(next, '$' | '_')
+                || is_xid_start(next)
+                || !name.is_empty()
+                    && (is_xid_continue(next) || matches!(next, '\u{200c}' | '\u{200d}'));
+            if !is_of_name {
+                return None;
             }
+            name.push(next);
         }
     }
 
@@ -222,7 +235,7 @@ impl PatternParser<'_> {
     /// `\uXXXX`, a pair of them, or `\u{X}`.
     fn unicode(&mut self) -> Option<u32> {
         if !self.take('{') {
-            return self.hex(4);
+            return self.code_unit();
         }
         let mut code: u32 = self.rest.next()?.to_digit(16)?;
         while let Some(digit) = self.rest.peek().and_then(|next| next.to_digit(16)) {
@@ -230,6 +243,21 @@ impl PatternParser<'_> {
             code = code.saturating_mul(16).saturating_add(digit);
         }
         (self.take('}') && code <= 0x10_ffff).then_some(code)
+    }
+
+    /// `XXXX`, and the second half of a surrogate pair if it follows.
+    fn code_unit(&mut self) -> Option<u32> {
+        let first = self.hex(4)?;
+        let behind_first = self.rest.clone();
+        if (0xd800..0xdc00).contains(&first)
+            && self.take('\\')
+            && self.take('u')
+            && let Some(second @ 0xdc00..0xe000) = self.hex(4)
+        {
+            return Some(0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00));
+        }
+        self.rest = behind_first;
+        Some(first)
     }
 
     /// A character class, behind its `[`. True: it may be repeated.
@@ -282,6 +310,10 @@ mod tests {
             "[^]",
             "é",
             r"(?:a|b)*?",
+            r"[\ud83d\ude00-\ud83d\ude4f]",
+            r"[\ud83d-\ude00]\ud83d\u{1f600}",
+            r"(?<\u0061>x)\k<a>(?<a\u{62}>x)(?<\ud835\udc9c>x)",
+            r"(?<a·>x)(?<a‿b>x)(?<$é1>x)",
         ] {
             assert!(is_ecma_pattern(good), "{good}");
         }
@@ -313,6 +345,13 @@ mod tests {
             r"\01",
             r"\xg0",
             r"\u{110000}",
+            r"[\ud83d\ude00-\ud83d]",
+            r"(?<·a>x)",
+            r"(?<\u0031>x)",
+            r"(?<a\x62>x)",
+            r"(?<a\ud83d>x)",
+            r"(?<a>x)(?<a>y)",
+            r"(?<a>x)|(?<a>y)",
             r"\p{}",
             r"\p{Han}",
             r"[\p{Alnum}_]",
