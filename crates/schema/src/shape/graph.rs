@@ -178,7 +178,9 @@ impl<'a> SchemaGraph<'a> {
                 self.references.push((at, target))
             }
             ("$anchor" | "$dynamicAnchor", Value::String(name)) => {
-                self.anchors.insert(name, at);
+                // Two of a name are refused by ajv.
+                let is_single = self.anchors.insert(name, at).is_none();
+                self.nodes[at].is_for_clients &= is_single;
             }
             ("not" | "if" | "then" | "else", schema) => self.here(at, schema),
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
@@ -328,14 +330,47 @@ impl<'a> SchemaGraph<'a> {
 /// True if no keyword makes the schema one that ajv refuses, or takes for another server's.
 fn is_for_clients(keywords: &Map<String, Value>) -> bool {
     let has = |keyword: &str| keywords.contains_key(keyword);
-    // `nullable` of OpenAPI stands beside `type` only, and `id` is that of draft 4.
-    let is_clear = !has("$id") && !has("id") && (has("type") || !has("nullable"));
     let choices = keywords.get("enum").and_then(Value::as_array);
     let target = keywords.get("$ref").and_then(Value::as_str);
     let anchor = target.and_then(|target| target.split_once('#'));
-    is_clear
+    // `id` is that of draft 4.
+    !has("$id")
+        && !has("id")
+        && is_nullable_clear(keywords)
+        && is_format_bounded(keywords)
         && choices.is_none_or(|choices| !choices.is_empty())
         && anchor.is_none_or(|(_, anchor)| anchor.is_empty() || anchor.starts_with('/'))
+}
+
+/// True unless `nullable` of OpenAPI stands without `type`, or contradicts it.
+fn is_nullable_clear(keywords: &Map<String, Value>) -> bool {
+    let types = keywords.get("type");
+    match keywords.get("nullable") {
+        None => true,
+        Some(Value::Bool(true)) => types.is_some(),
+        Some(Value::Bool(false)) => match types {
+            Some(Value::String(name)) => name != "null",
+            Some(Value::Array(names)) => !names.iter().any(|name| name == "null"),
+            _ => false,
+        },
+        Some(_) => false,
+    }
+}
+
+/// True unless a bound for texts, which is a keyword of ajv, is of another type or stands without a
+/// format whose texts have an order.
+fn is_format_bounded(keywords: &Map<String, Value>) -> bool {
+    const BOUNDS: [&str; 4] = [
+        "formatMinimum",
+        "formatMaximum",
+        "formatExclusiveMinimum",
+        "formatExclusiveMaximum",
+    ];
+    const ORDERED: [&str; 5] = ["date", "time", "date-time", "iso-time", "iso-date-time"];
+    let format = keywords.get("format").and_then(Value::as_str);
+    let has_order = format.is_some_and(|format| ORDERED.contains(&format));
+    let mut bounds = BOUNDS.iter().filter_map(|bound| keywords.get(*bound));
+    bounds.all(|bound| has_order && bound.is_string())
 }
 
 /// In draft 4 `id` has the meaning of the later `$id`; as the name of a property it is a schema,
