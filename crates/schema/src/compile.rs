@@ -6,16 +6,18 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{Draft, Retrieve, Uri, Validator};
+use jsonschema::{Retrieve, Uri, Validator};
 use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::defaulted_members::make_defaulted_members_optional;
+use crate::dialect;
 use crate::member_pattern::pattern_options;
 use crate::mismatch::{Mismatch, SchemaVerdict, collect};
 use crate::shape::SchemaShape;
 use crate::unusable::UnusableSchema;
+use crate::validator_terms::use_validator_terms;
 
 /// The digest of a schema's bytes.
 type SchemaDigest = [u8; 32];
@@ -47,9 +49,10 @@ impl CompiledSchema {
                 UnusableSchema::Invalid
             }
         })?;
-        let draft = draft(&schema)?;
+        let draft = dialect::of(&schema)?;
         let shape = SchemaShape::of(&schema)?;
         make_defaulted_members_optional(&mut schema);
+        use_validator_terms(&mut schema)?;
         let validator = jsonschema::options()
             .with_draft(draft)
             .with_retriever(RefusingRetriever)
@@ -121,29 +124,6 @@ impl fmt::Debug for CompiledSchema {
         f.debug_struct("CompiledSchema")
             .field("shape", &self.shape)
             .finish_non_exhaustive()
-    }
-}
-
-/// The dialect that `$schema` names; 2020-12 if it names none.
-fn draft(schema: &Value) -> Result<Draft, UnusableSchema> {
-    let Some(name) = schema.get("$schema") else {
-        return Ok(Draft::Draft202012);
-    };
-    let name = name
-        .as_str()
-        .ok_or(UnusableSchema::Invalid)?
-        .trim_end_matches('#');
-    let name = name
-        .strip_prefix("https://")
-        .or_else(|| name.strip_prefix("http://"))
-        .unwrap_or(name);
-    match name {
-        "json-schema.org/draft/2020-12/schema" | "json-schema.org/schema" => Ok(Draft::Draft202012),
-        "json-schema.org/draft/2019-09/schema" => Ok(Draft::Draft201909),
-        "json-schema.org/draft-07/schema" => Ok(Draft::Draft7),
-        "json-schema.org/draft-06/schema" => Ok(Draft::Draft6),
-        "json-schema.org/draft-04/schema" => Ok(Draft::Draft4),
-        _ => Err(UnusableSchema::Dialect),
     }
 }
 

@@ -6,43 +6,11 @@
 
 use serde_json::{Map, Value};
 
-/// Keywords with values that are data, and keywords with schemas that refuse more values as a whole
-/// if their parts fit more.
-const LEFT_ALONE: [&str; 8] = [
-    "const", "enum", "default", "examples", "if", "not", "oneOf", "contains",
-];
-/// Keywords with schemas by name.
-const NAMED_SCHEMAS: [&str; 5] = [
-    "properties",
-    "patternProperties",
-    "dependentSchemas",
-    "$defs",
-    "definitions",
-];
+use crate::subschemas::{NEVER_RELAXED, change_each};
 
-/// Removes the names of members that have a default from every `required` of a schema. The nesting of
-/// the schema is bounded by its reader.
+/// Removes the names of members that have a default from every `required` of a schema.
 pub(crate) fn make_defaulted_members_optional(schema: &mut Value) {
-    match schema {
-        Value::Object(keywords) => {
-            relax_required(keywords);
-            for (keyword, value) in keywords {
-                if LEFT_ALONE.contains(&keyword.as_str()) {
-                    continue;
-                }
-                let is_named = NAMED_SCHEMAS.contains(&keyword.as_str());
-                if let Value::Object(named) = value
-                    && is_named
-                {
-                    named.values_mut().for_each(make_defaulted_members_optional);
-                } else {
-                    make_defaulted_members_optional(value);
-                }
-            }
-        }
-        Value::Array(schemas) => schemas.iter_mut().for_each(make_defaulted_members_optional),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
+    change_each(schema, &NEVER_RELAXED, &mut relax_required);
 }
 
 fn relax_required(keywords: &mut Map<String, Value>) {

@@ -145,7 +145,10 @@ impl PatternParser<'_> {
         loop {
             let next = match self.rest.next()? {
                 '>' => return (!name.is_empty()).then_some(name),
-                '\\' => self.take('u').then(|| self.unicode())?.and_then(char::from_u32)?,
+                '\\' => self
+                    .take('u')
+                    .then(|| self.unicode())?
+                    .and_then(char::from_u32)?,
                 other => other,
             };
             let is_of_name = matches!(next, '$' | '_')

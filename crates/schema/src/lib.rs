@@ -8,15 +8,18 @@
 mod check_mode;
 mod compile;
 mod defaulted_members;
+mod dialect;
 mod ecma_pattern;
 pub mod fuzzing;
 mod member_pattern;
 pub mod mismatch;
 mod pattern_cost;
 mod shape;
+mod subschemas;
 mod unicode_property;
 mod unreadable;
 mod unusable;
+mod validator_terms;
 
 use serde_json::Value;
 use weir_wire::scan::{self, JsonLimits, ScanErrorKind};

@@ -103,6 +103,43 @@ fn foreign_schema_references_are_never_fetched() {
     }
 }
 
+#[test]
+fn a_reference_to_the_schema_of_schemas_permits_anything() {
+    for target in [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+        "http://json-schema.org/draft-07/schema#/definitions/nonNegativeInteger",
+    ] {
+        let schema =
+            json!({ "properties": { "a": { "$ref": target }, "b": { "type": "string" } } });
+        assert!(is_fit(&schema, &json!({ "a": { "type": 5 } })), "{target}");
+        assert!(!is_fit(&schema, &json!({ "b": 5 })), "{target}");
+        let listed = SchemaCache::default().of(schema.to_string().as_bytes());
+        assert!(!listed.is_for_clients(), "{target}");
+        // Here it would refuse more.
+        let chosen = json!({ "oneOf": [{ "$ref": target }, { "type": "string" }] });
+        let why = compile(&chosen).unwrap_err();
+        assert_eq!(why, UnusableSchema::ForeignReference, "{target}");
+    }
+}
+
+#[test]
+fn nullable_beside_a_type_permits_null() {
+    let schema = json!({ "properties": {
+        "a": { "type": "string", "nullable": true, "enum": ["x"] },
+        "b": { "type": "string", "nullable": false },
+    } });
+    for (value, fits) in [
+        (json!({ "a": null }), true),
+        (json!({ "a": "x" }), true),
+        (json!({ "a": "y" }), false),
+        (json!({ "a": 5 }), false),
+        (json!({ "b": null }), false),
+    ] {
+        assert_eq!(is_fit(&schema, &value), fits, "{value}");
+    }
+}
+
 // Proves B23.
 #[test]
 fn references_within_the_schema_are_followed() {
@@ -117,6 +154,33 @@ fn references_within_the_schema_are_followed() {
         assert!(
             is_fit(&schema, &json!("s")) && !is_fit(&schema, &json!(1)),
             "{schema}"
+        );
+    }
+    // Names of generic types, which are no text of a URI.
+    for name in [
+        "Page[Item]",
+        "List<Foo>",
+        "Map[K, V]",
+        "a b",
+        "é",
+        "Map{K}",
+        "A|B",
+        "A^B",
+        "A`1",
+        "A\\B",
+        "A#B",
+        "\"A\"",
+    ] {
+        let schema =
+            json!({ "$defs": { name: { "type": "string" } }, "$ref": format!("#/$defs/{name}") });
+        assert!(
+            is_fit(&schema, &json!("s")) && !is_fit(&schema, &json!(1)),
+            "{schema}"
+        );
+        assert!(
+            SchemaCache::default()
+                .of(schema.to_string().as_bytes())
+                .is_for_clients()
         );
     }
     for broken in ["#/$defs/none", "#none", "#/$defs/%zz"] {

@@ -74,7 +74,9 @@ mod tests {
 
     #[test]
     fn first_unreadable_json_value_is_found() {
-        let place = |json: &str| find_unreadable(json.as_bytes()).map(|found| (found.pointer, found.expected));
+        let place = |json: &str| {
+            find_unreadable(json.as_bytes()).map(|found| (found.pointer, found.expected))
+        };
         let number = |pointer: &str| Some((pointer.to_owned(), NUMBER.to_owned()));
         let text = |pointer: &str| Some((pointer.to_owned(), SURROGATE.to_owned()));
         assert_eq!(place(r#"{"a":1e308,"z":1e999}"#), number("/z"));

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use foldhash::{HashMap as FastMap, HashSet as FastSet};
 use serde_json::{Map, Value};
 
+use crate::dialect::is_metaschema;
 use crate::ecma_pattern::is_ecma_pattern;
 use crate::member_pattern::MemberPattern;
 use crate::pattern_cost::PatternCosts;
@@ -175,7 +176,12 @@ impl<'a> SchemaGraph<'a> {
     fn keyword(&mut self, at: usize, keyword: &str, value: &'a Value) {
         match (keyword, value) {
             ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
-                self.references.push((at, target))
+                // Each validator of clients has the schema of one dialect alone.
+                if is_metaschema(target) {
+                    self.nodes[at].is_for_clients = false;
+                } else {
+                    self.references.push((at, target));
+                }
             }
             ("$anchor" | "$dynamicAnchor", Value::String(name)) => {
                 // Two of a name are refused by ajv.
