@@ -74,12 +74,12 @@ fn permit_null(keywords: &mut Map<String, Value>) {
         return;
     };
     let null = Value::from("null");
-    match types {
-        Value::String(name) if name != "null" => {
-            *types = Value::Array(vec![Value::from(name.as_str()), null])
+    if let Value::Array(names) = types {
+        if !names.contains(&null) {
+            names.push(null);
         }
-        Value::Array(names) if !names.contains(&null) => names.push(null),
-        _ => {}
+    } else if *types != null {
+        *types = Value::Array(vec![types.take(), null]);
     }
     if let Some(Value::Array(choices)) = keywords.get_mut("enum")
         && !choices.contains(&Value::Null)
