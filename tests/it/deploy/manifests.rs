@@ -204,6 +204,36 @@ fn replicas_reach_each_other(rendered: &RenderedManifests<'_>) {
     assert_eq!(rendered.all("PodDisruptionBudget").count(), 1);
 }
 
+/// The network policy admits the proxies that the config trusts: those of a cluster, such as an
+/// ingress controller, have a namespace of their own.
+fn trusted_proxies_reach_it(rendered: &RenderedManifests<'_>) {
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
+        .as_str()
+        .unwrap();
+    let config: Value = serde_saphyr::from_str(text).unwrap();
+    if config.get("trusted_proxies").is_none() {
+        return;
+    }
+    let clients = rendered
+        .all("NetworkPolicy")
+        .flat_map(|policy| entries(&policy["spec"]["ingress"]))
+        .find(|rule| rule["ports"][0]["port"] == "mcp")
+        .unwrap();
+    let peers = entries(&clients["from"]);
+    assert!(
+        peers
+            .iter()
+            .any(|peer| peer.get("namespaceSelector").is_some()),
+        "{}: no peer outside of the namespace: {clients}",
+        rendered.name
+    );
+    assert!(
+        peers.contains(&serde_json::json!({ "podSelector": {} })),
+        "{}: the namespace itself is shut out: {clients}",
+        rendered.name
+    );
+}
+
 fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
     let ports: Vec<&Value> = entries(&container(rendered)["ports"])
         .iter()
@@ -385,6 +415,7 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
         };
         the_config_is_weirs(&rendered);
         services_and_policies_reach_it(&rendered);
+        trusted_proxies_reach_it(&rendered);
         the_pod_can_do_little(&rendered);
     }
     let kinds = |name: &str| {
