@@ -29,11 +29,15 @@ impl VerifiedIdentity {
     }
 }
 
+/// The issuer of the subjects of API keys. It is not a URL, so no issuer of tokens can have this
+/// name.
+pub const API_KEY_ISSUER: &str = "api-key";
+
 /// A subject, with its issuer's claims. It has no secrets.
 #[derive(Clone, Debug)]
 pub struct Subject {
     digest: [u8; 16],
-    /// The issuer: the `iss` of a token, or a name of weir's own such as `api-key`.
+    /// The issuer: the `iss` of a token, or a name of weir's own such as [`API_KEY_ISSUER`].
     issuer: Arc<str>,
     /// The subject. Unique together with the issuer.
     subject: Arc<str>,
@@ -41,7 +45,7 @@ pub struct Subject {
     pub scopes: Arc<[Arc<str>]>,
     /// The groups it is in.
     pub groups: Arc<[Arc<str>]>,
-    /// The OAuth client that uses the credentials.
+    /// The OAuth client that uses the credentials, or the id of an API key.
     pub client: Option<Arc<str>>,
     /// The actor for the subject, if it is not the subject itself (RFC 8693 `act`).
     pub actor: Option<Arc<str>>,
@@ -86,7 +90,17 @@ impl Subject {
 
     fn meter(&self) -> &ClientMeter {
         self.meter
-            .get_or_init(|| ClientMeter::of(self.client.as_ref().unwrap_or(&self.subject)))
+            .get_or_init(|| ClientMeter::of(self.client_name().unwrap_or(&self.subject)))
+    }
+
+    /// The client that metrics and limits name: the OAuth client, or the subject of an API key,
+    /// which stays the same when the key is replaced.
+    #[must_use]
+    pub fn client_name(&self) -> Option<&Arc<str>> {
+        if *self.issuer == *API_KEY_ISSUER {
+            return Some(&self.subject);
+        }
+        self.client.as_ref()
     }
 
     /// A stable key of issuer and subject; see [`Principal::digest`].
@@ -222,6 +236,19 @@ impl fmt::Display for Principal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_of_a_key_is_its_subject() {
+        let named = |issuer: &str, client: Option<&str>| {
+            let mut subject = Subject::new(issuer, "ci");
+            subject.client = client.map(Into::into);
+            subject.client_name().map(ToString::to_string)
+        };
+        let https = "https://id.example";
+        assert_eq!(named(API_KEY_ISSUER, Some("0123")).as_deref(), Some("ci"));
+        assert_eq!(named(https, Some("ide")).as_deref(), Some("ide"));
+        assert_eq!(named(https, None), None);
+    }
 
     #[test]
     fn length_prefix_keeps_issuer_and_subject_apart() {

@@ -102,7 +102,7 @@ instruments! {
     updates_in: Counter<u64> = u64_counter("weir.resource_updates.in", "{notification}", ["upstream"], "Update notifications of single resources from upstreams"),
     updates_out: Counter<u64> = u64_counter("weir.resource_updates.out", "{notification}", ["era"], "Update notifications of single resources to clients"),
     cursors_abandoned: Counter<u64> = u64_counter("weir.list.cursors_abandoned", "{list}", ["endpoint"], "Lists that a client did not read on: it got a nextCursor and never used it"),
-    client_requests: Counter<u64> = u64_counter("weir.client.requests", "{request}", ["client"], "Authenticated requests, by OAuth client, or else by subject; `anonymous` if no credentials are required. Names beyond `telemetry.metrics.max_names` are `other`"),
+    client_requests: Counter<u64> = u64_counter("weir.client.requests", "{request}", ["client"], "Authenticated requests, by OAuth client, or else by subject (of an API key, its subject in the config); `anonymous` if no credentials are required. Names beyond `telemetry.metrics.max_names` are `other`"),
     client_limited: Counter<u64> = u64_counter("weir.client.limited", "{refusal}", ["client"], "Requests and calls refused by a limit, by client as in `weir.client.requests`"),
     sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", [], "Open sessions of legacy clients"),
     streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open streams that clients listen on, by `kind`: `modern` (`subscriptions/listen`) or `legacy` (GET streams, resumed streams and HTTP+SSE connections, each of them once)"),

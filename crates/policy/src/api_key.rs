@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use weir_core::principal::Subject;
+use weir_core::principal::{API_KEY_ISSUER, Subject};
 
 use crate::settings::{ApiKey, VerifierSettings};
 use crate::token::mapping::with_implied;
@@ -19,8 +19,6 @@ use crate::token::token_refusal::TokenRefusal;
 const BEGIN: &str = "weir_";
 /// The longest key that is checked, in bytes.
 const LONGEST: usize = 256;
-/// The issuer of a key's subject. It is not a URL, so no issuer of tokens can have this name.
-const ISSUER: &str = "api-key";
 
 /// The keys of a config.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub fn digest(key: &str) -> [u8; 32] {
 impl ApiKeys {
     pub(crate) fn new(settings: &VerifierSettings) -> Self {
         let subject = |key: &ApiKey| {
-            let mut subject = Subject::new(ISSUER, key.subject.clone());
+            let mut subject = Subject::new(API_KEY_ISSUER, key.subject.clone());
             subject.scopes = with_implied(key.scopes.iter().cloned().collect(), &settings.implied);
             let groups: BTreeSet<Arc<str>> = key.groups.iter().cloned().collect();
             subject.groups = groups.into_iter().collect();

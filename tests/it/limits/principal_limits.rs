@@ -33,7 +33,7 @@ async fn two(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
     let upstream = MockServer::modern().tools(1).start().await;
-    let (_weir, flood, other) =
+    let (weir, flood, other) =
         two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
     let flooding = tokio::spawn(async move {
         let mut admitted = 0;
@@ -72,6 +72,11 @@ async fn a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succ
         "it has the same one"
     );
     assert_eq!(upstream.executions("tool_0000"), 40);
+    for subject in ["flood", "other"] {
+        let client = format!("client={subject:?}");
+        let counted = weir.metric("weir_client_requests_total", &[&client]);
+        assert!(counted > 0.0, "the subject of a key names its client");
+    }
 }
 
 /// An upstream with one permit: the calls of both wait, and the permit goes round by principal.

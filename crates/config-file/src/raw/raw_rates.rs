@@ -27,7 +27,8 @@ pub struct RawRates {
     /// The same for members of a group, in place of both. The first group listed here that the
     /// caller belongs to counts.
     pub groups: Option<OrderedMap<RawLimit>>,
-    /// The same for callers of one OAuth client (by its id), in place of all three.
+    /// The same for callers of one OAuth client (by its id) or API key (by its subject, or by its id
+    /// for that key alone), in place of all three.
     pub clients: Option<OrderedMap<RawLimit>>,
     /// Calls of tools, by a pattern of upstream and the tool's own name: `files/write_*`,
     /// `*/delete_*`. The first pattern that matches counts.

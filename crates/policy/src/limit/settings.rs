@@ -32,7 +32,8 @@ pub struct LimitSettings {
     /// The same for members of a group, in place of both; of several groups the first one here
     /// counts.
     pub groups: Vec<(Arc<str>, RateLimit)>,
-    /// The same for principals that come through an OAuth client, in place of all three.
+    /// The same for principals that come through an OAuth client, and for subjects and ids of API
+    /// keys, in place of all three.
     pub clients: HashMap<Arc<str>, RateLimit>,
     /// Tools; the first pattern that matches counts.
     pub tools: Vec<ToolLimit>,
@@ -96,10 +97,9 @@ impl LimitSettings {
     /// principal, since it stands for all anonymous callers.
     pub(super) fn of(&self, principal: &Principal, endpoint: &EndpointId) -> Option<&RateLimit> {
         let subject = principal.subject()?;
-        let client = subject
-            .client
-            .as_ref()
-            .and_then(|client| self.clients.get(client));
+        // The entry of a single key comes before that of its subject.
+        let mut clients = subject.client.iter().chain(subject.client_name());
+        let client = clients.find_map(|client| self.clients.get(client));
         let group = || {
             self.groups
                 .iter()

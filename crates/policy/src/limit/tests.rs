@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
 use weir_core::port::{BoxFuture, OutageCounting, Rate, StoreError};
-use weir_core::principal::{Subject, VerifiedIdentity};
+use weir_core::principal::{API_KEY_ISSUER, Subject, VerifiedIdentity};
 use weir_testkit::{FakeClock, principal_of};
 
 use super::*;
@@ -228,6 +228,32 @@ async fn the_most_particular_limit_holds_for_a_principal() {
         "robot",
     );
     assert_eq!(world.requests(&robot, "/mcp"), 2);
+}
+
+#[tokio::test]
+async fn the_subject_of_an_api_key_names_its_limit() {
+    let key = |id: &str| {
+        let mut subject = Subject::new(API_KEY_ISSUER, "ci");
+        subject.client = Some(id.into());
+        principal_of(VerifiedIdentity::Subject(Arc::new(subject)))
+    };
+    let world = LimiterFixture::new(LimitSettings {
+        principal: Some(limit("principal", 10)),
+        clients: [
+            ("ci".into(), limit("client:ci", 5)),
+            ("0fed".into(), limit("client:0fed", 2)),
+        ]
+        .into(),
+        ..LimitSettings::default()
+    });
+    assert_eq!(world.requests(&key("0123"), "/mcp"), 5);
+    assert_eq!(world.requests(&key("4567"), "/mcp"), 0, "a replaced key");
+    assert_eq!(world.requests(&key("0fed"), "/mcp"), 2, "its own entry");
+    assert_eq!(
+        world.requests(&somebody("ci"), "/mcp"),
+        10,
+        "a subject of another issuer is no client"
+    );
 }
 
 #[tokio::test]
