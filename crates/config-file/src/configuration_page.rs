@@ -13,7 +13,8 @@ const HEAD: &str = "# Configuration
 This page is generated from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema, for
 editors. `weir check FILE` reports every error in a file, with its line. A key that is not in these tables is an error.
 
-The file is YAML or JSON. `${NAME}` is the value of an environment variable, and `${NAME:-text}` is the same with a default.
+The file is YAML or JSON. Programs that read YAML 1.1, such as Helm, write `false` for a bare `off` or `no`, and `true` for `yes`: weir takes these for the
+words. `${NAME}` is the value of an environment variable, and `${NAME:-text}` is the same with a default.
 `${file:/run/secrets/x}` is the content of that file, which weir watches like the config. Examples are in `examples/`. weir also accepts the files
 of MCP clients unchanged: see `docs/migrating.md`. Relative paths of files start at the folder of the main config file, also those in files of
 `include`.

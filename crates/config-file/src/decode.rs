@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::de::value::StringDeserializer;
+use serde::de::value::{StrDeserializer, StringDeserializer};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
@@ -15,6 +15,7 @@ use weir_text::suggestion::nearest;
 
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
+use crate::raw::BOOLEAN_WORDS;
 
 /// The most values of lists that one decoding reports. Each starts it again.
 const MAX_IN_LISTS: usize = 100;
@@ -144,6 +145,14 @@ impl de::Error for DecodeError {
             hint: Some(hint),
         }
     }
+}
+
+/// Returns the one of the words that programs of YAML 1.1 write as this boolean.
+fn word_of(value: bool, words: &[&'static str]) -> Option<&'static str> {
+    let mut found = BOOLEAN_WORDS
+        .into_iter()
+        .filter(|(word, boolean)| *boolean == value && words.contains(word));
+    found.next().map(|(word, _)| word)
 }
 
 /// The keys that a section has in its shortest form.
@@ -295,9 +304,15 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
+        if let NodeValue::Bool(value) = self.value
+            && let Some(word) = word_of(value, words)
+        {
+            let variant: StrDeserializer<'_, DecodeError> = word.into_deserializer();
+            return visitor.visit_enum(variant);
+        }
         match &self.value {
             NodeValue::Text(text) => {
                 let variant: StringDeserializer<DecodeError> =
@@ -307,8 +322,7 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
                     .map_err(|mistake| self.reword(mistake))
             }
             NodeValue::Null => Err(no_value()),
-            // YAML reads a bare `off` or `no` as text, but `false` as a boolean. The message names
-            // the expected kind.
+            // The message names the expected kind.
             NodeValue::Unset
             | NodeValue::Bool(_)
             | NodeValue::Integer(_)

@@ -22,6 +22,7 @@ mod raw_upstream;
 mod raw_upstream_url;
 mod units;
 
+pub(crate) use or_off::BOOLEAN_WORDS;
 pub use or_off::OrOff;
 pub use ordered_map::OrderedMap;
 pub use raw_admin::{RawAdmin, RawAdminToken, RawMetricsAccess};

@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use crate::raw::RawConfig;
+use crate::raw::{BOOLEAN_WORDS, RawConfig};
 
 /// The mark of a declaration: `none` for a key whose absence removes no protection from a config,
 /// `none below` for a section that has only such keys.
@@ -41,7 +41,7 @@ pub fn keys() -> Vec<String> {
 }
 
 /// Removes `null` from the permitted values: a key may be absent, but not without a value. Removes
-/// the marks, too.
+/// the marks, too. Adds the boolean that stands for a word.
 fn simplify(schema: &mut Value) {
     if let Value::Object(members) = schema {
         members.remove(PROTECTION);
@@ -52,6 +52,13 @@ fn simplify(schema: &mut Value) {
             kinds.retain(|kind| kind != "null");
             if let [kind] = kinds.as_slice() {
                 let kind = kind.clone();
+        let word = members.get("const").and_then(Value::as_str);
+        let boolean = BOOLEAN_WORDS.iter().find(|(name, _)| word == Some(name));
+        if let Some((word, boolean)) = boolean {
+            members.remove("const");
+            members.remove("type");
+            members.insert("enum".to_owned(), json!([word, boolean]));
+        }
                 members.insert("type".to_owned(), kind);
             }
         }

@@ -67,6 +67,8 @@ VARIANTS = {
         "podDisruptionBudget": {"enabled": True},
         "networkPolicy": {"egress": []},
     },
+    # Helm reads a bare `off` as a boolean.
+    "off": {"config": CHOSEN | {"tls": False, "policy": False, "audit": False, "rates": False}},
     # People log in, operators too: no token, key or upstream of anybody else's choice may stand beside it.
     "oauth": {
         "config": {

@@ -1,4 +1,7 @@
 //! A section of the config, or the word `off`: a protection must be given up explicitly.
+//!
+//! Programs that read YAML 1.1, such as Helm, take a bare `off` for a boolean and write `false`, so
+//! `false` has the same meaning.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +12,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 const OFF: &str = "off";
+/// The words of the config that YAML 1.1 takes for booleans, with their values. The config takes the
+/// boolean for the word.
+pub(crate) const BOOLEAN_WORDS: [(&str, bool); 3] = [(OFF, false), ("no", false), ("yes", true)];
 
 /// A section, or `off`.
 #[derive(Clone, Debug)]
@@ -58,11 +64,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
                     "`{text}` is neither a map nor `off`"
                 )))
             }
-            fn visit_bool<E: Error>(self, _: bool) -> Result<OrOff<T>, E> {
-                // The text after the newline becomes the hint.
-                Err(E::custom(
-                    "expected a map, or `off`, found true or false\nwrite off",
-                ))
+            fn visit_bool<E: Error>(self, value: bool) -> Result<OrOff<T>, E> {
+                if value {
+                    return Err(E::custom("expected a map, or `off`, found true"));
+                }
+                Ok(OrOff::Off)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(OrOff::On)

@@ -636,3 +636,39 @@ auth: { api_keys: [] , mode: none }
         "{said}"
     );
 }
+
+/// Helm and other programs of YAML 1.1 take these words for booleans.
+#[test]
+fn booleans_stand_for_the_words_off_no_and_yes() {
+    let with_booleans = |text: &str| {
+        [("off", "false"), ("no", "false"), ("yes", "true")]
+            .iter()
+            .fold(text.to_owned(), |text, (word, boolean)| {
+                text.replace(&format!(": {word}"), &format!(": {boolean}"))
+            })
+    };
+    let sections = "tls: off
+policy: off
+audit: off
+rates: off
+admin: { listen: 127.0.0.1:1, auth: off }
+upstreams:
+  a: { url: \"http://127.0.0.1:1/\", validation: { input: off, output: off }, secrets: off }
+endpoints: { /a: { upstreams: [a], policy: off } }
+";
+    let teams = "teams: { red: { commands: no, trust: yes } }\nupstreams: {}";
+    for words in [sections, teams] {
+        let booleans = with_booleans(words);
+        assert_ne!(booleans, words);
+        let [written, rendered] = [words, &booleans].map(load);
+        assert_eq!(written.report.to_string(), rendered.report.to_string());
+        assert_eq!(written.config.is_some(), rendered.config.is_some());
+    }
+    assert!(load(&with_booleans(sections)).config.is_some());
+    for wrong in [
+        "rates: true",
+        "upstreams: { a: { url: \"http://x/\", trust: false } }",
+    ] {
+        assert!(load(wrong).config.is_none(), "{wrong}");
+    }
+}
