@@ -35,7 +35,7 @@ limits! {
     head_time: Time,
     /// Size of a request head. Default `32KiB`.
     head_bytes: Size,
-    /// Header lines of a request. Default 100.
+    /// Header lines of a request. Default 100, at most 10000.
     headers: usize,
     /// Size of a request body. Default `1MiB`, at most `4MiB`.
     body_bytes: Size,
@@ -57,7 +57,7 @@ limits! {
     h2_stream_window: Size,
     /// HTTP/2 window of a connection. Default `1MiB`.
     h2_connection_window: Size,
-    /// Buffered response bytes of an HTTP/2 stream. Default `32KiB`.
+    /// Buffered response bytes of an HTTP/2 stream. Default `32KiB`, at most `1GiB`.
     h2_send_buffer: Size,
     /// Time between HTTP/2 pings. Default `20s`.
     h2_ping: Time,

@@ -17,6 +17,12 @@ const MIN_HOLD_BYTES: usize = 64 << 10;
 /// The range of a window in HTTP/2 (RFC 9113 section 6.9.1).
 const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
+/// The largest buffer of an HTTP/2 stream; the library panics above 4 GiB.
+const MAX_SEND_BUFFER: usize = 1 << 30;
+/// The most header lines. A map of headers holds 24,576 of them, and HTTP/1.1 has memory for all of
+/// them in each request.
+const MAX_HEADERS: usize = 10_000;
+
 /// The value of a key that counts something, or its default.
 macro_rules! count {
     ($checker:expr, $raw:expr, $default:expr, $name:ident) => {
@@ -81,6 +87,9 @@ fn listener(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> ListenerLimits 
     if raw.body_bytes.is_some_and(|size| size.0 > MAX_BODY_BYTES) {
         checker.add_error("body_bytes", "is more than the maximum of 4MiB");
     }
+    if raw.headers.is_some_and(|count| count > MAX_HEADERS) {
+        checker.add_error("headers", "is more than the maximum of 10000");
+    }
     if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
         checker.add_error(
             "head_bytes",
@@ -137,6 +146,12 @@ fn h2(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> H2Limits {
         raw.h2_connection_window,
         d.connection_window,
     );
+    if raw
+        .h2_send_buffer
+        .is_some_and(|size| size.0 > MAX_SEND_BUFFER)
+    {
+        checker.add_error("h2_send_buffer", "is more than the maximum of 1GiB");
+    }
     H2Limits {
         streams: checker
             .count("h2_streams", raw.h2_streams)
