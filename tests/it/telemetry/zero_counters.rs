@@ -121,6 +121,8 @@ fn limits_and_issuers_of_the_config_stand_at_zero_too() {
     for part in [
         r#"weir_limit_decisions_total{limit="principal",outcome="refused"} 0"#,
         r#"weir_limit_decisions_total{limit="principal",outcome="quota"} 0"#,
+        r#"weir_limit_decisions_total{limit="principal",outcome="uncounted"} 0"#,
+        r#"weir_limit_decisions_total{limit="principal",outcome="uncountable"} 0"#,
         r#",result="ok"} 0"#,
     ] {
         assert!(text.contains(part), "{part}\n{text}");

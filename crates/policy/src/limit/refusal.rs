@@ -56,7 +56,7 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
 
 /// The quota cannot be counted, and the operator refuses uncounted calls.
 pub(super) fn uncounted(name: &Arc<str>) -> Failure {
-    count(name, "uncounted");
+    count(name, "uncountable");
     let text = format!(
         "Daily quota `{name}` cannot be counted now, and nothing goes uncounted: try again in a minute"
     );

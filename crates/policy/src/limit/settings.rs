@@ -82,6 +82,7 @@ impl LimitSettings {
                 Some("refused"),
                 limit.daily.map(|_| "quota"),
                 limit.daily.map(|_| "uncounted"),
+                limit.daily.map(|_| "uncountable"),
             ];
             for outcome in outcomes.into_iter().flatten() {
                 let labels = [
