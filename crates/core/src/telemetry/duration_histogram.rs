@@ -47,7 +47,7 @@ pub static SERVER_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. A client that exceeds a limit of its own is `refused`; one that finds no capacity, as with `concurrency:upstream`, is `failed`. A call that an operator stops, or that ends with its session, is `cancelled`, whatever its client gets. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone, or ended before its body was read",
+    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. A client that exceeds a limit of its own is `refused`; one that finds no capacity, as with `concurrency:upstream`, is `failed`. A call that an operator stops, or that ends with its session, is `cancelled`, whatever its client gets. The method is `batch` for a batch, which counts once, `GET` for the stream of a session, `DELETE` for the end of a session, `other` if no revision defines it, and `none` if the request was refused by its head alone, or ended before its body was read",
 });
 
 /// `mcp.client.operation.duration`.
