@@ -36,7 +36,8 @@ pub struct RawTelemetryMetrics {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawTraces {
-    /// The share of requests that are traced, from 0 to 1. Default 0.01 with a collector.
+    /// The share of requests that are traced, from 0 to 1. Absent: that of `OTEL_TRACES_SAMPLER`
+    /// and `OTEL_TRACES_SAMPLER_ARG`, or else 0.01. Without a collector no request is traced.
     pub sample: Option<f64>,
     /// Lets the sampled flag of a client's `traceparent` decide if its request is traced. Only for
     /// clients whose tracing cost you accept. Default false.
