@@ -10,8 +10,9 @@ use crate::schema::schema;
 
 const HEAD: &str = "# Configuration
 
-This page is generated from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema, for
-editors. `weir check FILE` reports every error in a file, with its line. A key that is not in these tables is an error.
+This page is generated from the config's schema (`weir docs configuration`); a test keeps it current. `weir check FILE` reports
+every error in a file, with its line. A key that is not in these tables is an error. `weir schema > weir.schema.json` writes the schema for editors:
+a YAML file names it in the comment `# yaml-language-server: $schema=weir.schema.json` of its first line, and a JSON file under `$schema`.
 
 The file is YAML or JSON. Programs that read YAML 1.1, such as Helm, write `false` for a bare `off` or `no`, and `true` for `yes`: weir takes these for the
 words. `${NAME}` is the value of an environment variable, and `${NAME:-text}` is the same with a default.

@@ -24,7 +24,7 @@ pub use server_origin::ServerOrigin;
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
 use crate::document::FileFormat;
-use crate::schema;
+use crate::schema::{self, SCHEMA_KEY};
 use server_normalizer::ServerNormalizer;
 use server_origin::CONTAINERS;
 use weir_text::suggestion::nearest;
@@ -203,7 +203,7 @@ fn ignore_others(entries: &mut Vec<(String, ConfigNode)>, report: &mut ConfigRep
     });
     entries.retain(|(key, node)| {
         let is_known = CONTAINERS.contains(&key.as_str()) && is_map(node);
-        if !is_known && key != inputs::KEY {
+        if !is_known && key != inputs::KEY && key != SCHEMA_KEY {
             ignored.push((key.clone(), node.line));
         }
         is_known
@@ -266,7 +266,7 @@ fn explain_mixture(
     let hint = "`weir import FILE` converts a file of another program";
     let has_others = entries
         .iter()
-        .any(|(key, _)| !is_container(key) && !OWN_KEYS.contains(key));
+        .any(|(key, _)| !is_container(key) && !OWN_KEYS.contains(key) && key != SCHEMA_KEY);
     let servers = entries
         .iter()
         .find(|(key, node)| key == CONTAINERS[0] && is_map(node));

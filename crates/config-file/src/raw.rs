@@ -178,6 +178,10 @@ pub struct RawConfig {
     /// with an `off` of its own (`policy: off`) is given up by that word alone.
     #[schemars(extend("x-protection" = "none"))]
     pub allow_weaker: Option<Vec<String>>,
+    /// The schema of the file, for editors. weir ignores it.
+    #[serde(rename = "$schema")]
+    #[schemars(extend("x-protection" = "none"))]
+    pub schema: Option<String>,
 }
 
 /// The behaviour at a start if a file in `include` has errors.
@@ -203,6 +207,9 @@ pub struct RawTeamFile {
     pub endpoints: Option<OrderedMap<RawEndpoint>>,
     /// Protections of the team's last version that this one gives up.
     pub allow_weaker: Option<Vec<String>>,
+    /// The schema of the file, for editors. weir ignores it.
+    #[serde(rename = "$schema")]
+    pub schema: Option<String>,
 }
 
 /// TLS files, in PEM.

@@ -1,7 +1,7 @@
 //! The JSON Schema of the config, for editors and for `weir schema`.
 
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::raw::{BOOLEAN_WORDS, RawConfig};
 
@@ -29,14 +29,21 @@ pub fn schema() -> String {
     text + "\n"
 }
 
-/// Returns the keys at the top of a config.
+/// The key under which a JSON file names its schema for editors. Files of other programs have it,
+/// too.
+pub(crate) const SCHEMA_KEY: &str = "$schema";
+
+/// Returns the keys at the top of a config, without `$schema`.
 pub fn keys() -> Vec<String> {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
         .into_root_schema_for::<RawConfig>();
     let properties = schema.get("properties").and_then(Value::as_object);
     properties
-        .map(|properties| properties.keys().cloned().collect())
+        .map(|properties| {
+            let keys = properties.keys().filter(|key| *key != SCHEMA_KEY);
+            keys.cloned().collect()
+        })
         .unwrap_or_default()
 }
 
@@ -45,13 +52,6 @@ pub fn keys() -> Vec<String> {
 fn simplify(schema: &mut Value) {
     if let Value::Object(members) = schema {
         members.remove(PROTECTION);
-        if members.get("default").is_some_and(Value::is_null) {
-            members.remove("default");
-        }
-        if let Some(Value::Array(kinds)) = members.get_mut("type") {
-            kinds.retain(|kind| kind != "null");
-            if let [kind] = kinds.as_slice() {
-                let kind = kind.clone();
         let word = members.get("const").and_then(Value::as_str);
         let boolean = BOOLEAN_WORDS.iter().find(|(name, _)| word == Some(name));
         if let Some((word, boolean)) = boolean {
@@ -59,6 +59,13 @@ fn simplify(schema: &mut Value) {
             members.remove("type");
             members.insert("enum".to_owned(), json!([word, boolean]));
         }
+        if members.get("default").is_some_and(Value::is_null) {
+            members.remove("default");
+        }
+        if let Some(Value::Array(kinds)) = members.get_mut("type") {
+            kinds.retain(|kind| kind != "null");
+            if let [kind] = kinds.as_slice() {
+                let kind = kind.clone();
                 members.insert("type".to_owned(), kind);
             }
         }

@@ -38,7 +38,8 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 
     // a breaks, b changes: a stays as it was, b is new, and the report names file and line.
     folder.write("teams/a.yaml", "upstreams:\n  a2: { url: 5 }\n");
-    folder.write("teams/b.yaml", &team("b2"));
+    let named = format!("$schema: ../weir.schema.json\n{}", team("b2"));
+    folder.write("teams/b.yaml", &named);
     let outcome = loader.load();
     assert_eq!(ids(&outcome), ["own", "a", "b2"]);
     let report = outcome.report.to_string();

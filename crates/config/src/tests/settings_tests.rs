@@ -672,3 +672,10 @@ endpoints: { /a: { upstreams: [a], policy: off } }
         assert!(load(wrong).config.is_none(), "{wrong}");
     }
 }
+
+#[test]
+fn a_json_file_may_name_its_schema() {
+    let named = r#"{ "$schema": "weir.schema.json", "listen": "127.0.0.1:1", "upstreams": {} }"#;
+    let other = "{ listen: 127.0.0.1:1, upstreams: {} }";
+    assert_eq!(good(named).front.listen, good(other).front.listen);
+}
