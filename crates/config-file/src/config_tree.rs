@@ -9,6 +9,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
+use serde_saphyr::budget::BudgetBreach;
 
 use crate::config_report::{ConfigPath, ConfigProblem};
 
@@ -107,6 +108,8 @@ impl ConfigNode {
             },
             // Without this, YAML 1.1 booleans such as `off`, `y` and `no` would not stay words.
             strict_booleans: true,
+            // No key has such a number. As a text it is refused with its path.
+            non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::AsString,
             with_snippet: false,
         };
         match serde_saphyr::from_str_with_options::<Option<Spanned<NodeValue>>>(text, options) {
@@ -266,15 +269,25 @@ impl From<Spanned<NodeValue>> for ConfigNode {
 )]
 fn syntax(error: &serde_saphyr::Error) -> ConfigProblem {
     let line = error.location().map_or(0, |location| location.line());
-    let message = match error.without_snippet() {
+    let mut cause = error.without_snippet();
+    while let serde_saphyr::Error::AliasError { error, .. } = cause {
+        cause = error.without_snippet();
+    }
+    let message = match cause {
         // The reader's own text advises its callers, and not the author of the file.
         serde_saphyr::Error::NullIntoString { .. } => {
             "a key is null, which is no string: put it in quotes".to_owned()
         }
-        serde_saphyr::Error::NonFiniteFloat { value, .. } => {
-            format!("`{value}` is not a finite number")
-        }
-        error => syntax_message(error),
+        serde_saphyr::Error::Budget { breach, .. } => match breach {
+            BudgetBreach::Documents { .. } => {
+                "there is more than one YAML document in the file".to_owned()
+            }
+            breach => format!(
+                "the file exceeds the limits of a config: {}",
+                excess(breach)
+            ),
+        },
+        _ => syntax_message(error),
     };
     let mut problem = ConfigProblem::error(ConfigPath::root(), message);
     problem.line = u32::try_from(line).ok().filter(|&line| line > 0);
@@ -295,12 +308,25 @@ fn syntax_message(error: &serde_saphyr::Error) -> String {
         .split(", set DuplicateKeyPolicy")
         .next()
         .unwrap_or(text);
-    if text.contains("Documents {") {
-        "there is more than one YAML document in the file".to_owned()
-    } else if let Some(budget) = text.strip_prefix("budget breached: ") {
-        format!("the file exceeds the limits of a config: {budget}")
-    } else {
-        format!("this is not valid YAML or JSON: {text}")
+    format!("this is not valid YAML or JSON: {text}")
+}
+
+/// The limit of a config that a file exceeds, in the author's terms.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the reader has limits that it leaves off or that a small file cannot reach"
+)]
+fn excess(breach: &BudgetBreach) -> &'static str {
+    match breach {
+        BudgetBreach::Aliases { .. } | BudgetBreach::Anchors { .. } => {
+            "more than 1000 anchors or aliases"
+        }
+        BudgetBreach::RecordedAnchorEvents { .. } | BudgetBreach::RecordedAnchorBytes { .. } => {
+            "its aliases repeat too many values"
+        }
+        BudgetBreach::Depth { .. } => "more than 32 maps and lists in each other",
+        BudgetBreach::MergeKeys { .. } => "too many merge keys (`<<`)",
+        _ => "more than 50000 values, or too much text",
     }
 }
 

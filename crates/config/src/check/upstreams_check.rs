@@ -333,7 +333,8 @@ fn transport(
     match kinds[..] {
         [] => {
             if !report.has_error_under(path) {
-                let problem = ConfigProblem::error(path.clone(), "has neither `url` nor `command`");
+                let problem =
+                    ConfigProblem::error(path.clone(), "has neither `url`, `urls` nor `command`");
                 report.add(problem.hint(
                     "write { url: http://host:port/mcp } or { command: program, args: [..] }",
                 ));

@@ -56,7 +56,7 @@ fn giant_and_exploding_files_are_refused_at_once() {
         outcome
             .report
             .to_string()
-            .contains("exceeds the limits of a config"),
+            .contains("exceeds the limits of a config: its aliases repeat too many values"),
         "{}",
         outcome.report
     );
