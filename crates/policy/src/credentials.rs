@@ -20,7 +20,7 @@ use weir_core::principal::VerifiedIdentity;
 use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 
-pub use self::active_issuer::{IssuerStatus, count_issuer_keys};
+pub use self::active_issuer::{AnsweringIssuer, IssuerStatus, examine_issuer};
 use self::verifier_state::{KnownSender, VerifierState};
 use crate::auth_failure::AuthFailure;
 use crate::introspect::PresentedToken;

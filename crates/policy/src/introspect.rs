@@ -11,10 +11,13 @@
 mod introspection_slots;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use serde_json::{Map, Value};
@@ -60,6 +63,72 @@ pub(crate) struct PresentedToken<'a> {
 /// The issuer's answer about an active token, or the failure.
 type IntrospectionAnswer = Result<Arc<Map<String, Value>>, AuthFailure>;
 
+/// A request without an answer of RFC 7662; for operators.
+enum IntrospectionFailure {
+    Unreachable(String),
+    ClientRefused(u16),
+    Status(u16),
+    NoObject,
+    NoActivity,
+}
+
+impl fmt::Display for IntrospectionFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(cause) => f.write_str(cause),
+            Self::ClientRefused(status) => write!(
+                f,
+                "status {status}: it refuses weir's `client_id` and `client_secret`"
+            ),
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::NoObject => f.write_str("its response is no JSON object"),
+            Self::NoActivity => {
+                f.write_str("its response does not say whether the token is active")
+            }
+        }
+    }
+}
+
+impl IntrospectionFailure {
+    fn of_status(status: u16) -> Self {
+        match status {
+            401 | 403 => Self::ClientRefused(status),
+            other => Self::Status(other),
+        }
+    }
+
+    /// Logs the failure, and returns that of the requests with the token.
+    fn log(&self, issuer: &str) -> AuthFailure {
+        match self {
+            Self::ClientRefused(status) | Self::Status(status) => {
+                tracing::warn!(
+                    issuer,
+                    status,
+                    "token introspection failed: unexpected status"
+                );
+                AuthFailure::Unavailable("the issuer does not tell")
+            }
+            Self::Unreachable(_) => {
+                self.log_cause(issuer);
+                AuthFailure::Unavailable("the issuer does not answer")
+            }
+            Self::NoObject => {
+                self.log_cause(issuer);
+                AuthFailure::Unavailable("the issuer's answer is no JSON object")
+            }
+            Self::NoActivity => {
+                self.log_cause(issuer);
+                let why = "the issuer's answer does not say whether the token is active";
+                AuthFailure::Unavailable(why)
+            }
+        }
+    }
+
+    fn log_cause(&self, issuer: &str) {
+        tracing::warn!(issuer, failure = %self, "token introspection failed");
+    }
+}
+
 /// The answer that an introspection request in flight will have.
 type PendingAnswer = watch::Receiver<Option<IntrospectionAnswer>>;
 
@@ -86,6 +155,8 @@ struct IntrospectionState {
     /// The requests in flight and those that wait for a slot, by the digest of their token. The
     /// slots and the places to wait for one bound their number.
     in_flight: Mutex<HashMap<[u8; 32], PendingAnswer>>,
+    /// The requests in a row that the issuer has not answered.
+    failures: AtomicU32,
 }
 
 /// The slot that a new request takes.
@@ -118,6 +189,7 @@ impl Introspector {
             active: Cache::new(ACTIVE),
             inactive: Cache::new(REMEMBERED),
             in_flight: Mutex::default(),
+            failures: AtomicU32::new(0),
         };
         Arc::new(Self {
             state: Arc::new(state),
@@ -129,6 +201,27 @@ impl Introspector {
     pub(crate) fn is_same_endpoint(&self, url: &str, client: &str, secret: &ClientSecret) -> bool {
         let state = &self.state;
         state.url == url && state.client_id == client && state.client_secret == *secret
+    }
+
+    /// The requests in a row, up to the last one, that the issuer has not answered.
+    pub(crate) fn failures(&self) -> u32 {
+        self.state.failures.load(Ordering::Relaxed)
+    }
+
+    /// Asks the issuer about a made-up token, which must not be active.
+    ///
+    /// # Errors
+    /// The failure, for operators.
+    pub(crate) async fn examine(&self) -> Result<(), String> {
+        let state = &self.state;
+        let mut made_up = [0; 16];
+        state.ports.random.fill(&mut made_up);
+        let failure = match state.request(&HEXLOWER.encode(&made_up)).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) => "it says that a made-up token is active".to_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        Err(format!("{}: {failure}", state.url))
     }
 
     /// The claims of a token, by the issuer's answer. Cancel safe.
@@ -200,6 +293,43 @@ impl IntrospectionState {
             }
         }
     }
+
+    /// Asks the issuer about a token. Returns its answer if the token is active.
+    async fn request(
+        &self,
+        token: &str,
+    ) -> Result<Option<Map<String, Value>>, IntrospectionFailure> {
+        let fields = [("token", token), ("token_type_hint", "access_token")];
+        let client = ClientAuthentication::Basic(self.client_secret.expose());
+        let request = FormRequest::new(&fields, &self.client_id, client);
+        let ask = FetchRequest {
+            url: &self.url,
+            form: Some(BorrowedSecret::new(&request.form)),
+            authorization: request.authorization.as_deref().map(BorrowedSecret::new),
+            limit: LARGEST,
+            timeout: INTROSPECTION_TIMEOUT,
+            url_source: UrlSource::Operator,
+        };
+        let fetched = self
+            .ports
+            .fetch
+            .fetch(ask)
+            .await
+            .map_err(|failure| IntrospectionFailure::Unreachable(failure.cause()))?;
+        if fetched.status != 200 {
+            return Err(IntrospectionFailure::of_status(fetched.status));
+        }
+        let mut response =
+            strict_json::parse_object(&fetched.body).ok_or(IntrospectionFailure::NoObject)?;
+        // Issuers write a member without a value as null.
+        response.retain(|_, value| !value.is_null());
+        // Only the exact value: `"true"` or 1 is not active.
+        match response.get("active") {
+            Some(Value::Bool(true)) => Ok(Some(response)),
+            Some(Value::Bool(false)) => Ok(None),
+            _ => Err(IntrospectionFailure::NoActivity),
+        }
+    }
 }
 
 /// An introspection request in flight. It leaves the map of those when it ends, however it ends.
@@ -224,55 +354,25 @@ impl IntrospectionFlight {
             }
             granted @ (IntrospectionPermit::Renewal(_) | IntrospectionPermit::Slot(_)) => granted,
         };
-        let fields = [("token", token), ("token_type_hint", "access_token")];
         let state = &self.state;
-        let client = ClientAuthentication::Basic(state.client_secret.expose());
-        let request = FormRequest::new(&fields, &state.client_id, client);
-        let ask = FetchRequest {
-            url: &state.url,
-            form: Some(BorrowedSecret::new(&request.form)),
-            authorization: request.authorization.as_deref().map(BorrowedSecret::new),
-            limit: LARGEST,
-            timeout: INTROSPECTION_TIMEOUT,
-            url_source: UrlSource::Operator,
-        };
-        let fetched = state.ports.fetch.fetch(ask).await.map_err(|failure| {
-            let failure = failure.cause();
-            tracing::warn!(
-                issuer = &*state.issuer,
-                failure,
-                "token introspection failed"
-            );
-            AuthFailure::Unavailable("the issuer does not answer")
-        })?;
-        if fetched.status != 200 {
-            tracing::warn!(
-                issuer = &*state.issuer,
-                status = fetched.status,
-                "token introspection failed: unexpected status"
-            );
-            return Err(AuthFailure::Unavailable("the issuer does not tell"));
+        let answered = state.request(token).await;
+        match &answered {
+            Ok(_) => state.failures.store(0, Ordering::Relaxed),
+            Err(_) => {
+                state.failures.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        let mut response = strict_json::parse_object(&fetched.body).ok_or(
-            AuthFailure::Unavailable("the issuer's answer is no JSON object"),
-        )?;
-        // Issuers write a member without a value as null.
-        response.retain(|_, value| !value.is_null());
-        // Only the exact value: `"true"` or 1 is not active.
-        match response.get("active") {
-            Some(Value::Bool(true)) => {
+        match answered.map_err(|failure| failure.log(&state.issuer))? {
+            Some(response) => {
                 state.active.insert(self.digest, ());
                 Ok(Arc::new(response))
             }
-            Some(Value::Bool(false)) => {
+            None => {
                 state.active.remove(&self.digest);
                 let now = state.ports.clock.monotonic();
                 state.inactive.insert(self.digest, now);
                 Err(TokenRefusal::Expired.into())
             }
-            _ => Err(AuthFailure::Unavailable(
-                "the issuer's answer does not say whether the token is active",
-            )),
         }
     }
 

@@ -23,5 +23,5 @@ pub use api_key::digest as api_key_digest;
 pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed_caller::{ClaimedCaller, claimed_caller};
-pub use credentials::{CredentialVerifier, IssuerStatus, count_issuer_keys};
+pub use credentials::{AnsweringIssuer, CredentialVerifier, IssuerStatus, examine_issuer};
 pub use verifier_ports::VerifierPorts;

@@ -163,6 +163,52 @@ fn keys_of_issuers_are_counted_or_their_failure_is_named() {
 }
 
 #[test]
+fn introspection_endpoint_is_asked_about_a_made_up_token() {
+    let answer = |status: &'static str, body: &'static str| {
+        let length = body.len();
+        move || {
+            format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            )
+        }
+    };
+    let nowhere = ClosedPort::new();
+    for (port, expected, parts) in [
+        (
+            answering_each(answer("200 OK", r#"{"active":false}"#), None),
+            "good",
+            &["answers introspection"][..],
+        ),
+        (
+            answering_each(answer("200 OK", r#"{"active":true}"#), None),
+            "error",
+            &["a made-up token is active"],
+        ),
+        (
+            answering_each(answer("401 Unauthorized", ""), None),
+            "error",
+            &["cannot be asked", "status 401", "`client_secret`"],
+        ),
+        (
+            nowhere.address().port(),
+            "error",
+            &["cannot be asked", "Connection refused"],
+        ),
+    ] {
+        let url = format!("http://127.0.0.1:{port}/introspect");
+        let introspection =
+            json!({ "url": url, "client_id": "weir", "client_secret": "kq83jf92jfs02kfs" });
+        let issuer = json!({ "issuer": "http://127.0.0.1:1", "introspection": introspection });
+        let (said, found) = DoctorFolder::new().examined(json!({
+            "upstreams": {},
+            "auth": { "mode": "oauth", "issuers": [issuer] },
+        }));
+        assert_eq!(grade(&found, parts), expected, "{found:?}");
+        assert_eq!(said.code, Some(i32::from(expected == "error")));
+    }
+}
+
+#[test]
 fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
     let files = DoctorFolder::new();
     let (soon, long) = (made(-1, 5), made(-1, 100));

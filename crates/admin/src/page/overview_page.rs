@@ -139,14 +139,23 @@ fn problems(
         .iter()
         .filter(|issuer| !issuer.ready || issuer.failures > 0)
     {
+        let name = text(&issuer.issuer);
+        let attempts = count(issuer.failures, "attempt");
+        if issuer.introspection {
+            all.push(html! {
+                "the authorization server " (name) " does not answer introspection (" (attempts)
+                "): its new tokens cannot be checked"
+            });
+            continue;
+        }
         let tokens = if issuer.ready {
             "its last keys are still used"
         } else {
             "its tokens cannot be checked"
         };
         all.push(html! {
-            "the keys of the authorization server " (text(&issuer.issuer))
-            " cannot be fetched (" (count(issuer.failures, "attempt")) "): " (tokens)
+            "the keys of the authorization server " (name) " cannot be fetched (" (attempts) "): "
+            (tokens)
         });
     }
     if let Some(first) = limits.refusing.first() {
@@ -451,8 +460,10 @@ fn clients_table(clients: &[ClientView], now: SystemTime) -> Markup {
 fn issuers_table(applied: &AppliedConfigView) -> Markup {
     let row = |issuer: &IssuerView| {
         let (class, words) = match (issuer.ready, issuer.failures) {
+            (true, 0) if issuer.introspection => ("good", "introspection"),
             (true, 0) => ("good", "ready"),
             (true, _) => ("odd", "last good keys"),
+            (false, _) if issuer.introspection => ("bad", "introspection"),
             (false, _) => ("bad", "none"),
         };
         let keys = html! {

@@ -79,9 +79,13 @@ pub(crate) struct AuthView {
 #[derive(Serialize)]
 pub(crate) struct IssuerView {
     pub(crate) issuer: String,
-    /// True if its tokens can be verified now.
+    /// True if its tokens can be verified now: it has fresh keys, or it answered the last
+    /// introspection request.
     pub ready: bool,
-    /// The consecutive failed attempts to fetch its keys.
+    /// True if it is asked about each token.
+    pub(crate) introspection: bool,
+    /// The consecutive failed attempts to fetch its keys, or introspection requests without an
+    /// answer.
     pub(crate) failures: u32,
     /// The age of its keys; absent if never fetched, or if tokens are introspected.
     keys_age_ms: Option<f64>,
@@ -94,6 +98,7 @@ impl IssuerView {
         Self {
             issuer: status.issuer.to_string(),
             ready: status.ready,
+            introspection: status.is_introspected,
             failures: status.failures,
             keys_age_ms: status.keys_age.map(millis),
             refused: status.refused,

@@ -19,9 +19,13 @@ use crate::verifier_ports::VerifierPorts;
 pub struct IssuerStatus {
     /// Its name, the `iss` of its tokens.
     pub issuer: Arc<str>,
-    /// True if its tokens can be checked now.
+    /// True if its tokens can be checked now: it has fresh keys, or it answered the last
+    /// introspection request.
     pub ready: bool,
-    /// Attempts in a row to get its keys that failed.
+    /// True if it is asked about each token.
+    pub is_introspected: bool,
+    /// Attempts in a row to get its keys that failed, or introspection requests in a row that it
+    /// did not answer.
     pub failures: u32,
     /// The age of its keys. `None`: they never came, or it is asked about each token.
     pub keys_age: Option<Duration>,
@@ -29,17 +33,38 @@ pub struct IssuerStatus {
     pub refused: u64,
 }
 
-/// Fetches the keys of an issuer once, and returns their number. `None`: the issuer is asked about
-/// each token.
+/// An issuer that answers, by the way its tokens are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnsweringIssuer {
+    /// Its keys, of this number, can be fetched.
+    Keys(usize),
+    /// Its introspection endpoint knows a made-up token as inactive.
+    Introspection,
+}
+
+/// Fetches the keys of an issuer once, or asks its introspection endpoint about a made-up token.
 ///
 /// # Errors
 /// The failure, for operators.
-pub async fn count_issuer_keys(
+pub async fn examine_issuer(
     issuer: &TokenIssuer,
     ports: &VerifierPorts,
-) -> Option<Result<usize, String>> {
-    let issuer = ActiveIssuer::new(issuer.clone(), None, ports);
-    Some(issuer.keeper()?.count_keys().await)
+) -> Result<AnsweringIssuer, String> {
+    let name = &issuer.name;
+    match &ActiveIssuer::new(issuer.clone(), None, ports).check {
+        IssuerCheck::Keys(keeper) => {
+            let counted = keeper.count_keys().await;
+            counted
+                .map(AnsweringIssuer::Keys)
+                .map_err(|why| format!("the keys of the issuer {name} cannot be fetched: {why}"))
+        }
+        IssuerCheck::Introspection(introspector) => {
+            let answered = introspector.examine().await;
+            answered
+                .map(|()| AnsweringIssuer::Introspection)
+                .map_err(|why| format!("the issuer {name} cannot be asked about tokens: {why}"))
+        }
+    }
 }
 
 /// An issuer in use.
@@ -157,12 +182,17 @@ impl ActiveIssuer {
 
     /// The status for operators.
     pub(super) fn status(&self) -> IssuerStatus {
-        let (ready, failures, keys_age) = self
-            .keeper()
-            .map_or((true, 0, None), |keeper| keeper.status());
+        let (ready, failures, keys_age) = match &self.check {
+            IssuerCheck::Keys(keeper) => keeper.status(),
+            IssuerCheck::Introspection(introspector) => {
+                let failures = introspector.failures();
+                (failures == 0, failures, None)
+            }
+        };
         IssuerStatus {
             issuer: self.issuer.name.clone(),
             ready,
+            is_introspected: self.introspector().is_some(),
             failures,
             keys_age,
             refused: self.refused.load(Ordering::Relaxed),

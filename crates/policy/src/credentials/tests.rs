@@ -5,14 +5,17 @@ mod forged;
 mod keys;
 mod verifier_fixture;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use verifier_fixture::{ISSUER, URL, VerifierFixture};
 use weir_core::port::{BorrowedSecret, Evidence, Verifier as _};
-use weir_testkit::TokenSigner;
+use weir_testkit::{FakeRandom, TokenSigner, TokioClock};
 
+use crate::credentials::{AnsweringIssuer, examine_issuer};
 use crate::settings::{ClientSecret, TokenValidation, VerifierSettings};
+use crate::verifier_ports::VerifierPorts;
 
 // Proves R240.
 #[tokio::test(start_paused = true)]
@@ -236,6 +239,67 @@ async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
         2,
         "another client may get another answer"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn introspection_without_an_answer_is_a_failure_of_the_issuer() {
+    let url = introspection_url();
+    let signer = TokenSigner::es256("key-1");
+    let fixture = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    let state = || {
+        let all = fixture.credentials.issuers();
+        (all[0].ready, all[0].is_introspected, all[0].failures)
+    };
+    assert_eq!(state(), (true, true, 0));
+    for (number, (status, body)) in [(401, ""), (500, ""), (200, "[]"), (200, "{}")]
+        .into_iter()
+        .enumerate()
+    {
+        fixture.fetch.put(&url, status, body);
+        assert_eq!(
+            fixture.reason(&format!("opaque-{number}")).await,
+            "unavailable"
+        );
+        assert_eq!(state(), (false, true, number as u32 + 1));
+    }
+    fixture
+        .fetch
+        .put(&url, 200, json!({ "active": false }).to_string());
+    assert_eq!(fixture.reason("opaque-9").await, "expired");
+    assert_eq!(state(), (true, true, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn introspection_endpoint_is_examined_with_a_made_up_token() {
+    let url = introspection_url();
+    let signer = TokenSigner::es256("key-1");
+    let settings = introspection_settings("weir", 30);
+    let fixture = VerifierFixture::with(settings.clone(), signer);
+    let ports = VerifierPorts {
+        fetch: fixture.fetch.clone(),
+        clock: Arc::new(TokioClock::new()),
+        random: Arc::new(FakeRandom::new(1)),
+    };
+    for (status, body, expected) in [
+        (
+            200,
+            r#"{"active":false}"#,
+            Ok(AnsweringIssuer::Introspection),
+        ),
+        (200, r#"{"active":true}"#, Err("made-up token is active")),
+        (200, "{}", Err("does not say whether")),
+        (200, "[]", Err("no JSON object")),
+        (401, "", Err("status 401: it refuses weir's `client_id`")),
+        (404, "", Err("status 404")),
+    ] {
+        fixture.fetch.put(&url, status, body);
+        let found = examine_issuer(&settings.issuers[0], &ports).await;
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+            (Err(why), Err(part)) => assert!(why.contains(part) && why.contains(&url), "{why}"),
+            other => panic!("{body}: {other:?}"),
+        }
+    }
 }
 
 // Proves C07.
