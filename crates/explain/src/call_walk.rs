@@ -9,7 +9,7 @@ use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Authorizer, Evidence};
 use weir_core::{Endpoint, Principal, authenticate};
-use weir_text::one_line;
+use weir_text::{count, one_line};
 
 use crate::access_question::AccessQuestion;
 use crate::explainer::Explainer;
@@ -131,6 +131,7 @@ impl<'a> CallWalk<'a> {
         self.explain_rules(endpoint, &principal, &tool);
         self.explain_limits(endpoint, &principal, &tool).await;
         self.explain_arguments(&tool);
+        self.explain_audit();
         self.explain_credential(&principal, &tool.upstream);
     }
 
@@ -161,14 +162,14 @@ impl<'a> CallWalk<'a> {
         if let Some(note) = claimed.note {
             self.add_step("sender", StepEffect::Notes, note);
         }
-        match claimed.refused {
+        let unchecked = self.unchecked_token(&principal);
+        let refused = claimed
+            .refused
+            .map(|why| format!("answered with 401: {why}"));
+        match refused.or(unchecked) {
             None => self.add_step("sender", StepEffect::Passes, description),
             Some(why) => {
-                self.add_step(
-                    "sender",
-                    StepEffect::Hides,
-                    format!("answered with 401: {why}"),
-                );
+                self.add_step("sender", StepEffect::Hides, why);
                 // An anonymous sender cannot stand for one with credentials, so the walk ends.
                 if principal.is_anonymous() {
                     return None;
@@ -176,6 +177,51 @@ impl<'a> CallWalk<'a> {
             }
         }
         Some(principal)
+    }
+
+    /// Returns the refusal of every token of the principal's issuer, if none can be checked now.
+    /// Adds a note if only tokens that weir does not remember are refused.
+    fn unchecked_token(&mut self, principal: &Principal) -> Option<String> {
+        let issuer = principal.subject()?.issuer();
+        let all = self.explainer.credentials.as_ref()?.issuers();
+        let status = all
+            .into_iter()
+            .find(|status| *status.issuer == *issuer && !status.ready)?;
+        let attempts = count(status.failures, "failed attempt");
+        if status.is_introspected {
+            let note = format!(
+                "the introspection endpoint of {issuer} does not answer ({attempts}): \
+                 until it does, a new token is answered with 503"
+            );
+            self.add_step("sender", StepEffect::Notes, note);
+            return None;
+        }
+        let keys = match status.keys_age {
+            None => "were never fetched",
+            Some(_) => "are too old",
+        };
+        Some(format!(
+            "answered with 503: the keys of the issuer {issuer} {keys} ({attempts})"
+        ))
+    }
+
+    /// Explains if the audit can keep the record of a call.
+    fn explain_audit(&mut self) {
+        let Some(audit) = self.explainer.audit.as_ref() else {
+            return;
+        };
+        if audit.can_record() {
+            if self.config.audit.is_some() {
+                self.add_step("audit", StepEffect::Passes, "the call can be recorded");
+            }
+        } else {
+            self.add_step(
+                "audit",
+                StepEffect::Refuses,
+                "no record can be kept now, and `on_failure` is `closed`: \
+                 look for `audit write failed` in the log",
+            );
+        }
     }
 
     /// Explains an operator's override of the sender.

@@ -6,8 +6,9 @@ use arc_swap::ArcSwap;
 use weir_catalog::Catalog;
 use weir_config::Config;
 use weir_core::names::UpstreamId;
-use weir_core::port::Clock;
+use weir_core::port::{AuditLog, Clock};
 use weir_core::principal::Subject;
+use weir_policy::CredentialVerifier;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
@@ -33,6 +34,10 @@ pub struct Explainer {
     pub(crate) catalog: Option<Arc<Catalog>>,
     /// The operators' overrides. `None` if no weir runs.
     pub(crate) overrides: Option<Arc<dyn OverrideWords>>,
+    /// The verifier of credentials. `None` if no weir runs.
+    pub(crate) credentials: Option<Arc<CredentialVerifier>>,
+    /// The audit. `None` if no weir runs.
+    pub(crate) audit: Option<Arc<dyn AuditLog>>,
 }
 
 /// The components of a running weir that its explainer queries.
@@ -48,6 +53,10 @@ pub struct ExplainerSources {
     pub catalog: Arc<Catalog>,
     /// The operators' overrides.
     pub overrides: Arc<dyn OverrideWords>,
+    /// The verifier of credentials, which has the keys of the issuers.
+    pub credentials: Arc<CredentialVerifier>,
+    /// The audit of the calls.
+    pub audit: Arc<dyn AuditLog>,
 }
 
 impl Explainer {
@@ -59,6 +68,8 @@ impl Explainer {
             clock,
             catalog,
             overrides,
+            credentials,
+            audit,
         } = sources;
         Self {
             config: ArcSwap::new(config),
@@ -67,6 +78,8 @@ impl Explainer {
             clock,
             catalog: Some(catalog),
             overrides: Some(overrides),
+            credentials: Some(credentials),
+            audit: Some(audit),
         }
     }
 
@@ -83,6 +96,8 @@ impl Explainer {
             clock,
             catalog: None,
             overrides: None,
+            credentials: None,
+            audit: None,
         }
     }
 

@@ -3,7 +3,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_config::{ConfigLoader, ConfigSource};
-use weir_system::SystemClock;
+use weir_core::Failure;
+use weir_core::failure::FailureKind;
+use weir_core::port::{
+    AuditLog, BorrowedSecret, BoxFuture, CallAttempt, DocumentFetcher, EndedCall, Evidence,
+    FetchRequest, FetchResponse, GateDecision, OperatorAction, SenderEntrance, Verifier as _,
+};
+use weir_policy::{CredentialVerifier, VerifierPorts};
+use weir_system::{SystemClock, SystemRandom};
 
 use super::*;
 
@@ -190,6 +197,100 @@ async fn arguments_are_shown_to_the_rules_that_look_at_them() {
         "{text}"
     );
     assert!(text.contains("permitted by machines"), "{text}");
+}
+
+/// A network in which no issuer answers.
+#[derive(Debug)]
+struct SilentNetwork;
+
+impl DocumentFetcher for SilentNetwork {
+    fn fetch<'a>(&'a self, _: FetchRequest<'a>) -> BoxFuture<'a, Result<FetchResponse, Failure>> {
+        Box::pin(async { Err(Failure::new(FailureKind::Unavailable, "refused")) })
+    }
+}
+
+/// An audit that keeps no record.
+#[derive(Debug)]
+struct FullAudit;
+
+impl AuditLog for FullAudit {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
+        Err(Failure::new(FailureKind::Overloaded, "no record"))
+    }
+
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
+
+    fn can_record(&self) -> bool {
+        false
+    }
+
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
+}
+
+/// Asks about `look` on `/mcp`.
+async fn ask_about_look(explainer: &Explainer, claims: serde_json::Value) -> Explanation {
+    let question = AccessQuestion::new(&claims.to_string(), "/mcp", "look", None).unwrap();
+    explainer.answer(&question).await
+}
+
+/// Gives the explainer a verifier whose issuers do not answer.
+fn with_silent_issuers(mut explainer: Explainer) -> (Explainer, Arc<CredentialVerifier>) {
+    let ports = VerifierPorts {
+        fetch: Arc::new(SilentNetwork),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom),
+    };
+    let verifier = CredentialVerifier::new(explainer.config.load().auth.clone(), ports);
+    explainer.credentials = Some(verifier.clone());
+    (explainer, verifier)
+}
+
+#[tokio::test]
+async fn token_of_an_issuer_without_keys_is_refused_and_an_api_key_is_not() {
+    let (explainer, _verifier) = with_silent_issuers(explainer());
+    let token = json!({ "sub": "alice", "groups": ["staff"] });
+    let told = ask_about_look(&explainer, token).await;
+    assert_eq!(causes(&told), ["sender"], "{told}");
+    let said = told.to_string();
+    assert!(
+        said.contains("503: the keys of the issuer https://id.example.com were never fetched"),
+        "{said}"
+    );
+    let told = ask_about_look(&explainer, json!({ "api_key": "ci" })).await;
+    assert!(told.callable, "{told}");
+}
+
+#[tokio::test]
+async fn introspection_that_fails_is_noted() {
+    let config = CONFIG.replace(
+        "groups: [groups] }",
+        "groups: [groups], introspection: { url: \"http://127.0.0.1:1/i\", client_id: w, client_secret: kq83jf92jfs02kfs } }",
+    );
+    let (explainer, verifier) = with_silent_issuers(explainer_of(&config));
+    let token = || json!({ "sub": "alice", "groups": ["staff"] });
+    let note = "the introspection endpoint of https://id.example.com does not answer";
+    let told = ask_about_look(&explainer, token()).await.to_string();
+    assert!(!told.contains(note), "{told}");
+    let endpoint = weir_core::EndpointId::new("/mcp");
+    let evidence = Evidence {
+        bearer: Some(BorrowedSecret::new("opaque")),
+        ..Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint)
+    };
+    assert!(verifier.verify(&evidence).await.is_err());
+    let told = ask_about_look(&explainer, token()).await;
+    assert!(told.callable && told.to_string().contains(note), "{told}");
+}
+
+#[tokio::test]
+async fn call_that_cannot_be_recorded_is_refused() {
+    let mut explainer = explainer();
+    explainer.audit = Some(Arc::new(FullAudit));
+    let token = json!({ "sub": "alice", "groups": ["staff"] });
+    let told = ask_about_look(&explainer, token).await;
+    assert_eq!(causes(&told), ["audit"], "{told}");
+    assert!(told.listed && !told.callable);
 }
 
 // Proves F14.

@@ -49,6 +49,10 @@ impl AuditLog for AuditSwitch {
         self.with(|audit| audit.record_end(attempt, ended));
     }
 
+    fn can_record(&self) -> bool {
+        self.with(|audit| audit.can_record())
+    }
+
     fn record_operator_action(&self, action: &OperatorAction<'_>) {
         self.with(|audit| audit.record_operator_action(action));
     }

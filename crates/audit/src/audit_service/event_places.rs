@@ -25,6 +25,11 @@ impl EventPlaces {
         self.change(change).is_some()
     }
 
+    /// Reports if fewer than `limit` places are taken.
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
+        PlaceCounts::of(self.0.load(Ordering::SeqCst)).taken() < limit
+    }
+
     /// Promises a place, whether there is one or not.
     pub(crate) fn promise(&self) {
         self.0.fetch_add(PROMISED, Ordering::SeqCst);

@@ -193,6 +193,10 @@ impl EventKeeper for AuditEventQueue {
         Err(RecordNotKept)
     }
 
+    fn can_reserve(&self) -> bool {
+        !self.is_closed() || self.is_writing() && self.places.has_room(self.limit)
+    }
+
     fn keep_reserved(&self, event: AuditEvent) {
         // A call that was allowed before the audit was switched on has no reserved place.
         self.places.take_promised();
@@ -251,8 +255,10 @@ mod tests {
     #[test]
     fn a_closed_queue_loses_nothing_that_it_promised() {
         let (queue, receiver) = AuditEventQueue::new(4, true);
+        assert!(!queue.can_reserve());
         assert!(queue.reserve().is_err(), "nothing was ever written");
         queue.set_healthy(true);
+        assert!(queue.can_reserve());
         queue.reserve().unwrap();
         queue.reserve().unwrap();
         queue.keep(event()).unwrap();
@@ -263,6 +269,7 @@ mod tests {
         queue.keep_reserved(event());
         queue.keep_reserved(event());
         assert_eq!((queue.take_lost(), queue.waiting()), (0, 4));
+        assert!(!queue.can_reserve());
         assert!(queue.reserve().is_err());
         for _ in 0..4 {
             assert!(matches!(
@@ -273,8 +280,10 @@ mod tests {
         }
         queue.reserve().unwrap();
         queue.set_healthy(false);
+        assert!(!queue.can_reserve());
         assert!(queue.reserve().is_err(), "the disk is full");
         queue.set_closed(false);
+        assert!(queue.can_reserve());
         queue.reserve().unwrap();
     }
 

@@ -37,6 +37,9 @@ pub(crate) trait EventKeeper: Send + Sync {
     /// There is no room, and the call must not be made without a record.
     fn reserve(&self) -> Result<(), RecordNotKept>;
 
+    /// Reports if [`Self::reserve`] would succeed now.
+    fn can_reserve(&self) -> bool;
+
     /// Keeps the event of a call with reserved room. An event that cannot be kept is counted.
     fn keep_reserved(&self, event: AuditEvent);
 
@@ -229,6 +232,10 @@ impl AuditLog for AuditRecorder {
                 verdict,
             },
         ));
+    }
+
+    fn can_record(&self) -> bool {
+        self.keeper.can_reserve()
     }
 
     fn record_operator_action(&self, action: &OperatorAction<'_>) {

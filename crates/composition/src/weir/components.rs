@@ -351,6 +351,8 @@ impl Components {
             clock: base.clock.clone(),
             catalog: catalog.clone(),
             overrides: overrides.clone(),
+            credentials: policy.clients.verifier(),
+            audit: policy.gates.audit.clone(),
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
         let bus = stores.bus.clone();

@@ -251,6 +251,11 @@ pub trait AuditLog: fmt::Debug + Send + Sync {
     /// Records the end of a call.
     fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall);
 
+    /// Reports if a call may be made now: its record can be kept, or none is required.
+    fn can_record(&self) -> bool {
+        true
+    }
+
     /// Records an operator's action: a reload, an admin action.
     fn record_operator_action(&self, action: &OperatorAction<'_>);
 }

@@ -38,6 +38,10 @@ impl EventKeeper for MemoryEventKeeper {
         }
     }
 
+    fn can_reserve(&self) -> bool {
+        !self.full.load(Ordering::SeqCst)
+    }
+
     fn keep_reserved(&self, event: AuditEvent) {
         self.events.lock().push(event);
     }
