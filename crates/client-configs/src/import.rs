@@ -1,6 +1,7 @@
 //! Converts servers in the files of MCP clients to upstreams of weir. It neither starts a server
 //! nor connects to one.
 
+mod command_line;
 pub mod credentials;
 pub mod server_converter;
 mod server_summary;

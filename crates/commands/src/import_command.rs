@@ -297,6 +297,14 @@ fn show(converter: &ServerConverter, sources: &[ClientFile]) {
                 one_line(&one.name),
                 one_line(&one.summary)
             );
+            for kept in &one.kept {
+                let _ = write!(
+                    text,
+                    "\n    argument {} seems to hold a credential, `{}`, which stays in the config",
+                    kept.argument,
+                    one_line(&kept.name)
+                );
+            }
         }
         for left in converter.skipped.iter().filter(|left| own(&left.origin)) {
             let line = left.origin.rsplit(':').next().unwrap_or_default();
@@ -372,10 +380,20 @@ fn print_next_steps(converter: &ServerConverter, port: u16, written: Option<&Pat
             "\nThe config listens on port {port}, because a server has port {PORT}."
         );
     }
-    if !converter.variables.is_empty() {
+    let is_kept = converter.converted.iter().any(|one| !one.kept.is_empty());
+    if is_kept {
         text.push_str(
-            "\nCredentials are not in the config. Set these variables where weir starts:",
+            "\nSome arguments, named above, seem to hold credentials that no variable can replace: \
+             they are in the config. Move them to `env`.",
         );
+    }
+    if !converter.variables.is_empty() {
+        text.push_str(if is_kept {
+            "\nThe other credentials that were found are not in the config."
+        } else {
+            "\nThe credentials that were found are not in the config."
+        });
+        text.push_str(" Set these variables where weir starts:");
         for variable in &converter.variables {
             let _ = write!(text, "\n  {}  {}", variable.name, one_line(&variable.about));
         }

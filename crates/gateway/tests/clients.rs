@@ -1037,3 +1037,47 @@ fn servers_of_opencode_are_imported() {
     }
     assert!(!config.contains("bun"), "{config}");
 }
+
+#[test]
+fn credentials_in_command_lines_become_variables_or_are_named() {
+    let home = ClientFilesHome::new("command-lines");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": {
+             "a": { "command": "bash", "args": ["-c", "GITHUB_TOKEN=canary-1 npx -y srv"] },
+             "b": { "command": "bash", "args": ["-lc", "export API_KEY='canary 2'; exec node x.js --token canary-3"] },
+             "c": { "command": "npx", "args": ["-y", "srv", "--token canary-4", "--config", "{\"apiKey\":\"canary-5\"}"] } } }"#,
+    );
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    let (config, listing) = (text(&imported.stdout), said(&imported));
+    for kept in [
+        r#""GITHUB_TOKEN=${A_GITHUB_TOKEN} npx -y srv""#,
+        r#""export API_KEY='${B_API_KEY}'; exec node x.js --token ${B_TOKEN}""#,
+        r#""--token ${C_TOKEN}""#,
+        r#""{\"apiKey\":\"${C_APIKEY}\"}""#,
+    ] {
+        assert!(config.contains(kept), "{kept}: {config}");
+    }
+    assert!(!listing.contains("canary"), "{listing}");
+    assert!(
+        listing.contains("The credentials that were found are not in the config."),
+        "{listing}"
+    );
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": { "a": { "command": "bash", "args": ["-c", "API_KEY=a\"canary\" npx -y srv"] } } }"#,
+    );
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    assert!(text(&imported.stdout).contains("canary"));
+    let listing = text(&imported.stderr);
+    for part in [
+        "argument 2 seems to hold a credential, `API_KEY`, which stays in the config",
+        "Some arguments, named above, seem to hold credentials",
+    ] {
+        assert!(listing.contains(part), "{listing}");
+    }
+    assert!(
+        !listing.contains("canary") && !listing.contains("are not in the config"),
+        "{listing}"
+    );
+}

@@ -6,6 +6,7 @@ use std::ops::Range;
 use weir_config_file::env::reference::{ReferenceError, ReferenceSyntax, pieces};
 use weir_config_file::placeholder;
 
+use crate::import::command_line::{has_words, line_credentials};
 use crate::import::upstream_entry::UpstreamEntry;
 
 /// Further endings of the last part of a name that holds a credential. In weir's own config, values
@@ -48,6 +49,17 @@ pub struct RequiredVariable {
     pub name: String,
     /// Its meaning, and the place of its value.
     pub about: String,
+}
+
+/// A credential in an argument.
+#[derive(Debug)]
+pub(crate) struct FoundCredential {
+    /// The name that it stands under.
+    pub(crate) name: String,
+    /// Its place in the argument.
+    pub(crate) place: Range<usize>,
+    /// False if no variable can take its place.
+    pub(crate) is_replaceable: bool,
 }
 
 /// Reports if a name is that of a credential: of a variable, a header, an option or a query
@@ -140,7 +152,7 @@ pub fn split_credential<'a>(name: &str, value: &'a str) -> Option<(&'a str, &'a 
     }
 }
 
-fn is_scheme(word: &str) -> bool {
+pub(crate) fn is_scheme(word: &str) -> bool {
     ["bearer", "basic", "token", "apikey"]
         .iter()
         .any(|scheme| word.eq_ignore_ascii_case(scheme))
@@ -173,7 +185,14 @@ pub(crate) fn argument_credential<'a>(
         .split_once('=')
         .filter(|(name, _)| is_name(name.trim_start_matches('-')))
     {
-        return whole(name, value);
+        // `--header=Authorization: Bearer x`.
+        let inner = || {
+            let value = name.starts_with('-').then_some(value)?;
+            let (start, name, credential) = argument_credential(None, value)?;
+            let start = argument.len() - value.len() + start.len();
+            Some((&argument[..start], name, credential))
+        };
+        return whole(name, value).or_else(inner);
     }
     // `--header Authorization:...`, `-H "X-Api-Key: ..."`.
     if let Some((name, value)) = argument
@@ -189,7 +208,8 @@ pub(crate) fn argument_credential<'a>(
     }
 }
 
-fn is_name(text: &str) -> bool {
+/// Reports if a text can be the name of a variable, an option or a header.
+pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
@@ -255,6 +275,7 @@ pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
     let mut before = None;
     for argument in args {
         let masked = match argument_credential(before, argument) {
+            _ if has_words(before, argument) => masked_line(argument),
             Some((start, _, credential)) if !credential.contains("${") => {
                 let rest = &argument[start.len() + credential.len()..];
                 format!("{start}{MASK}{rest}")
@@ -268,6 +289,22 @@ pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
     shown.join(" ")
 }
 
+/// Returns an argument of several words with its credentials masked.
+fn masked_line(line: &str) -> String {
+    let (mut shown, mut at) = (String::new(), 0);
+    for found in line_credentials(line) {
+        shown.push_str(&without_defaults(&line[at..found.place.start], false));
+        at = found.place.end;
+        let credential = &line[found.place];
+        if found.is_replaceable && credential.contains("${") {
+            shown.push_str(&without_defaults(credential, true));
+        } else {
+            shown.push_str(MASK);
+        }
+    }
+    shown + &without_defaults(&line[at..], false)
+}
+
 /// Reports if an entry has a credential that is not a reference.
 pub fn has_credential(entry: &UpstreamEntry) -> bool {
     let found = |text: &str| !text.contains("${");
@@ -275,11 +312,15 @@ pub fn has_credential(entry: &UpstreamEntry) -> bool {
     let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));
     let befores =
         std::iter::once(None).chain(entry.args.iter().map(|argument| Some(argument.as_str())));
-    let mut in_args = befores
-        .zip(&entry.args)
-        .filter_map(|(before, argument)| argument_credential(before, argument));
+    let mut in_args = befores.zip(&entry.args).map(|(before, argument)| {
+        if has_words(before, argument) {
+            let all = line_credentials(argument);
+            return all.into_iter().any(|one| found(&argument[one.place]));
+        }
+        argument_credential(before, argument).is_some_and(|(_, _, text)| found(text))
+    });
     in_maps.any(|(_, text)| found(text))
-        || in_args.any(|(_, _, text)| found(text))
+        || in_args.any(|is_found| is_found)
         || entry
             .url
             .as_deref()
@@ -374,6 +415,23 @@ mod tests {
             (
                 &["--header", "Authorization:${AUTH}"],
                 "npx --header Authorization:${AUTH}",
+            ),
+            (
+                &["--header=Authorization: Bearer canary"],
+                "npx '--header=Authorization: Bearer ***'",
+            ),
+            (&["--env=API_KEY=canary"], "npx --env=API_KEY=***"),
+            (
+                &["-c", "API_KEY=canary npx -y x --token canary"],
+                "npx -c 'API_KEY=*** npx -y x --token ***'",
+            ),
+            (
+                &["-c", "API_KEY=a\"canary\" npx -y x"],
+                "npx -c API_KEY=***",
+            ),
+            (
+                &["-c", "API_KEY=${KEY:-canary} npx"],
+                "npx -c 'API_KEY=${KEY:-***} npx'",
             ),
             (&["postgres://me:canary@db/x"], "npx ***"),
             (

@@ -13,8 +13,10 @@ use weir_config_file::foreign::inputs::InputVariable;
 use weir_config_file::upstream_slug::upstream_slug;
 
 use crate::import::ClientFile;
+use crate::import::command_line::{has_words, line_credentials};
 use crate::import::credentials::{
-    RequiredVariable, argument_credential, is_secret_default, split_credential, url_credentials,
+    FoundCredential, RequiredVariable, argument_credential, is_secret_default, split_credential,
+    url_credentials,
 };
 use crate::import::server_summary::summary;
 use crate::import::upstream_entry::UpstreamEntry;
@@ -32,6 +34,8 @@ pub struct ConvertedServer {
     pub entry: UpstreamEntry,
     /// The server as in the file, for display.
     pub summary: String,
+    /// The credentials that stay in the entry.
+    pub kept: Vec<KeptCredential>,
     /// The file and line.
     pub origin: String,
     /// The client that the file belongs to.
@@ -42,6 +46,15 @@ impl std::fmt::Debug for ConvertedServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ConvertedServer").finish_non_exhaustive()
     }
+}
+
+/// What seems to be a credential in an argument, and cannot become a variable.
+#[derive(Clone, Debug)]
+pub struct KeptCredential {
+    /// The name that it stands under.
+    pub name: String,
+    /// The number of the argument, from 1.
+    pub argument: usize,
 }
 
 /// A server that was left out, and the reason.
@@ -107,14 +120,18 @@ impl ServerConverter {
                 server,
                 id: String::new(),
                 holder: String::new(),
+                kept: Vec::new(),
                 origin: &origin,
             };
-            match one.convert(source.client.map(|client| client.name())) {
+            let converted = one.convert(source.client.map(|client| client.name()));
+            let kept = std::mem::take(&mut one.kept);
+            match converted {
                 Ok(Some((id, entry))) => self.converted.push(ConvertedServer {
                     id,
                     name: server.name.clone(),
                     entry,
                     summary: summary(server),
+                    kept,
                     origin,
                     client: source.client.map(|client| client.title()),
                 }),
@@ -161,6 +178,7 @@ struct ServerConversion<'a> {
     id: String,
     /// The name of the variable, header or option that holds the converted text.
     holder: String,
+    kept: Vec<KeptCredential>,
     origin: &'a str,
 }
 
@@ -308,6 +326,11 @@ impl ServerConversion<'_> {
         let mut before: Option<&str> = None;
         let mut args = Vec::new();
         for argument in &self.server.args {
+            if has_words(before, argument) {
+                args.push(self.line(args.len() + 1, argument)?);
+                before = Some(argument);
+                continue;
+            }
             let credential = argument_credential(before, argument);
             self.holder = credential
                 .as_ref()
@@ -332,6 +355,37 @@ impl ServerConversion<'_> {
         }
         self.holder.clear();
         Ok(args)
+    }
+
+    /// Converts an argument of several words, with its number.
+    fn line(&mut self, number: usize, line: &str) -> Result<String, String> {
+        let (mut written, mut at) = (String::new(), 0);
+        for found in line_credentials(line) {
+            let FoundCredential {
+                name,
+                place,
+                is_replaceable,
+            } = found;
+            written.push_str(&self.text(&line[at..place.start])?);
+            at = place.end;
+            let credential = &line[place];
+            if is_replaceable && !credential.contains("${") {
+                let variable = format!("{}_{}", self.id, name.trim_start_matches('-'));
+                written.push_str(&self.credential(&name, &variable, credential));
+                continue;
+            }
+            if !is_replaceable {
+                self.kept.push(KeptCredential {
+                    name: name.clone(),
+                    argument: number,
+                });
+            }
+            self.holder = name;
+            written.push_str(&self.text(credential)?);
+            self.holder.clear();
+        }
+        written.push_str(&self.text(&line[at..])?);
+        Ok(written)
     }
 
     fn url(&mut self, url: &str) -> Result<String, String> {
