@@ -12,7 +12,8 @@ This page is generated from the code (`weir docs errors`); a test keeps it curre
 ## Before a message is read
 
 These refusals are plain text, so a probing client cannot take them for the answer of a server that is not weir. The reason is the label of the
-metric `weir_refusals_total`. Every response has `X-Request-Id`, by which its log lines are found.
+metric `weir_refusals_total`. Every response has `X-Request-Id`, by which its log lines are found: at the level `debug` each request has
+one, `request completed`, with `reason`, `path` and `peer`; at `info` only a sender or a call that is refused, or fails, has one.
 
 | status | reason | headers | text |
 |---|---|---|---|

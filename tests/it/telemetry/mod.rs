@@ -6,6 +6,7 @@ mod early_ends;
 mod last_export;
 mod metrics_scrape;
 mod otlp_push;
+mod request_lines;
 mod unreachable_servers;
 mod zero_counters;
 

@@ -6,9 +6,13 @@
 
 use weir_core::CallOutcome;
 use weir_core::failure::Failure;
+use weir_core::log_text::sanitize_text;
 use weir_core::port::{
     AuditLog, CallAttempt, EndedCall, GateDecision, OperatorAction, SenderEntrance, SenderRejection,
 };
+
+/// The longest part of the name of a tool, a prompt or a resource, in characters.
+const MAX_NAME_CHARS: usize = 128;
 
 /// Records through `tracing`, target `audit`. Refusals, and calls with an outcome other than
 /// `complete`, are at `info`. Successes are at `debug`, since a line for each costs as much as the
@@ -42,15 +46,17 @@ impl AuditLog for LogAudit {
         let CallAttempt {
             principal, call, ..
         } = attempt;
+        // Not computed unless the level is on.
+        let (item, upstream) = (|| item_name(attempt), || upstream_of(attempt));
         let (endpoint, method, request) =
             (&call.endpoint, call.method_name(), call.request.as_str());
         match decision {
             GateDecision::Allowed(_) => {
-                tracing::debug!(target: "audit", %principal, %endpoint, method, request, "call allowed")
+                tracing::debug!(target: "audit", %principal, %endpoint, method, item = item(), upstream = upstream(), request, "call allowed")
             }
             GateDecision::Refused(failure) => {
                 let reason = failure.reason();
-                tracing::info!(target: "audit", %principal, %endpoint, method, request, reason, "call refused");
+                tracing::info!(target: "audit", %principal, %endpoint, method, item = item(), upstream = upstream(), request, reason, "call refused");
             }
         }
         Ok(())
@@ -60,13 +66,15 @@ impl AuditLog for LogAudit {
         let CallAttempt {
             principal, call, ..
         } = attempt;
+        // Not computed unless the level is on.
+        let (item, upstream) = (|| item_name(attempt), || upstream_of(attempt));
         let (endpoint, method, request) =
             (&call.endpoint, call.method_name(), call.request.as_str());
         let (outcome, took_ms) = (ended.outcome.as_str(), ended.took.as_secs_f64() * 1e3);
         if ended.outcome == CallOutcome::Complete {
-            tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");
+            tracing::debug!(target: "audit", %principal, %endpoint, method, item = item(), upstream = upstream(), request, outcome, took_ms, "call ended");
         } else {
-            tracing::info!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");
+            tracing::info!(target: "audit", %principal, %endpoint, method, item = item(), upstream = upstream(), request, outcome, took_ms, "call ended");
         }
     }
 
@@ -79,4 +87,21 @@ impl AuditLog for LogAudit {
         } = action;
         tracing::info!(target: "audit", who, what, detail, done, "admin action");
     }
+}
+
+/// Returns the name of the tool, the prompt or the resource as the client sees it; of one that the
+/// client does not see, the name in its request.
+fn item_name(attempt: &CallAttempt<'_>) -> Option<String> {
+    let requested = || attempt.call.params.name().ok().flatten();
+    match (attempt.item, &attempt.call.extension) {
+        (Some(item), None) => Some(sanitize_text(&item.exposed, MAX_NAME_CHARS)),
+        (None, None) => requested().map(|name| sanitize_text(&name, MAX_NAME_CHARS)),
+        (_, Some(_)) => None,
+    }
+}
+
+/// Returns the upstream of a call, if it is known.
+fn upstream_of<'a>(attempt: &CallAttempt<'a>) -> Option<impl tracing::Value + use<'a>> {
+    let item = attempt.item?;
+    Some(tracing::field::display(&item.tool.upstream))
 }

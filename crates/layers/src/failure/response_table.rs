@@ -101,10 +101,10 @@ fn answer_of_cause(cause: FailureCause, request: &RequestName) -> HttpAnswer {
             answer
         }
         FailureCause::Message { id, refusal } => {
-            let status = MessageRow::of(&refusal).status;
+            let MessageRow { status, reason, .. } = MessageRow::of(&refusal);
             let error = message_error(refusal, request);
             let message = weir_wire::write::error_response(id.as_ref(), false, &error);
-            let answer = answer::json(status, message.into());
+            let answer = with_reason(answer::json(status, message.into()), reason);
             answer::with_outcome(answer, RequestOutcome::ProtocolError)
         }
         FailureCause::Call {
@@ -118,9 +118,8 @@ fn answer_of_cause(cause: FailureCause, request: &RequestName) -> HttpAnswer {
                 tool_call,
                 request,
             };
-            log_and_render(&failure, context)
-                .rendered_message(&id)
-                .into_answer()
+            let rendered = log_and_render(&failure, context).rendered_message(&id);
+            with_reason(rendered.into_answer(), failure.reason())
         }
         FailureCause::Elsewhere(owner) => {
             let mut answer = refusal_answer(RequestRefusal::NotOwner);
@@ -240,7 +239,7 @@ pub fn refusal_answer(refusal: RequestRefusal) -> HttpAnswer {
         advice,
     } = refusal_response(refusal);
     count_refusal(reason);
-    let mut answer = answer::plain(status, text);
+    let mut answer = with_reason(answer::plain(status, text), reason.unwrap_or(text));
     let headers = answer.headers_mut();
     let mut add = |name, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
     match advice {
@@ -284,7 +283,13 @@ fn refusal_message(
     let data = failure_data::of_refusal(reason, seconds, request);
     let error = ErrorObject::new(code, text).with_data(data);
     let message = weir_wire::write::error_response(id, false, &error);
-    answer::json(status, message.into())
+    with_reason(answer::json(status, message.into()), reason.unwrap_or(text))
+}
+
+/// Leaves the reason of a refusal or a failure to the log.
+fn with_reason(mut answer: HttpAnswer, reason: &'static str) -> HttpAnswer {
+    answer.body_mut().labels.reason = Some(reason);
+    answer
 }
 
 fn count_refusal(reason: Option<&'static str>) {

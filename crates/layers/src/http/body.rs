@@ -22,6 +22,8 @@ pub struct RequestLabels {
     pub(crate) message: MessageLabels,
     /// The metrics of the endpoint; absent for a request without an endpoint.
     pub meters: Option<Arc<EndpointMeters>>,
+    /// The reason for which the request is refused or fails, for the log.
+    pub(crate) reason: Option<&'static str>,
     /// The trace span.
     pub(crate) span: Option<RequestSpan>,
     /// The latest end of its call, independent of the client's reading speed.
@@ -33,6 +35,7 @@ impl RequestLabels {
     pub(crate) const NONE: Self = Self {
         message: MessageLabels::NONE,
         meters: None,
+        reason: None,
         span: None,
         until: None,
     };

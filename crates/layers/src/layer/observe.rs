@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use std::time::Instant;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_core::call::RequestName;
 use weir_core::instant::millis;
+use weir_core::log_text::sanitize_text;
 use weir_core::port::BoxFuture;
 use weir_core::telemetry::instruments;
-use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
+use weir_listen::{BodyError, ClientPeer, IncomingRequest, RequestGuard, ServedBody};
 
 use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
 use crate::layer::read_body::discard_body;
@@ -33,6 +35,8 @@ use crate::request::request_span::RequestSpan;
 /// The answer with its body observed, on its way to the client.
 pub(crate) type ObservedAnswer<B = Body> = Response<ObservedBody<B>>;
 
+/// The longest part of a path in the log, in characters.
+const MAX_PATH_CHARS: usize = 256;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The layer, with the rules that it gives to the layers below.
@@ -86,11 +90,13 @@ where
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);
+        let logged = LoggedHead::of(&request, &peer);
         let (head, body) = request.into_parts();
         let facts = Arc::new(RequestFacts::new(name, peer, body, self.rules.clone()));
         let mut request = Request::from_parts(head, Body::empty());
         request.extensions_mut().insert(facts.clone());
-        let observed = ObservedRequest::new(name, facts, Some((guard, http)));
+        let mut observed = ObservedRequest::new(name, facts, Some((guard, http)));
+        observed.ending.logged = logged;
         ObserveFuture {
             answering: self.inner.call(request),
             answer: None,
@@ -202,6 +208,7 @@ impl ObservedRequest {
                 name,
                 http,
                 sent: 0,
+                logged: None,
                 _guard: guard,
             },
         }
@@ -256,7 +263,31 @@ struct RequestEnd {
     http: Option<HttpLabels>,
     /// Bytes of the answer's body so far.
     sent: u64,
+    /// The head of the request; present only while requests are logged.
+    logged: Option<Box<LoggedHead>>,
     _guard: Option<RequestGuard>,
+}
+
+/// The parts of a request's head that its log line shows.
+struct LoggedHead {
+    method: Method,
+    /// Without the query, which may have credentials.
+    path: String,
+    /// The other end of the connection: a client or a proxy.
+    peer: IpAddr,
+}
+
+impl LoggedHead {
+    /// Returns the head for the log, if requests are logged.
+    fn of<B>(request: &Request<B>, peer: &ClientPeer) -> Option<Box<Self>> {
+        tracing::enabled!(tracing::Level::DEBUG).then(|| {
+            Box::new(Self {
+                method: request.method().clone(),
+                path: sanitize_text(request.uri().path(), MAX_PATH_CHARS),
+                peer: peer.address,
+            })
+        })
+    }
 }
 
 impl RequestEnd {
@@ -305,15 +336,20 @@ impl Drop for RequestEnd {
             meters.count_http(http, self.status, took, self.sent);
         }
         let status = self.status.map(|status| status.as_u16());
+        let logged = self.logged.as_deref();
         if let Some(span) = span {
             span.end(outcome, status);
         }
         tracing::debug!(
             request = self.name.as_str(),
+            peer = logged.map(|head| tracing::field::display(head.peer)),
+            http_method = logged.map(|head| head.method.as_str()),
+            path = logged.map(|head| head.path.as_str()),
             method = self.labels.message.method,
             era = self.labels.message.era_label(),
             status,
             outcome = outcome.as_str(),
+            reason = self.labels.reason,
             ms = millis(took),
             "request completed"
         );
