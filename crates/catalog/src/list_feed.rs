@@ -117,6 +117,30 @@ impl ListSnapshot {
         fault.map(|fault| fault.expiry)
     }
 
+    /// See [`UpstreamSnapshot::shows_same`].
+    fn shows_same(&self, other: &Self) -> bool {
+        let Self {
+            items,
+            dropped,
+            truncated,
+            freshness,
+            public,
+            offers,
+            is_missing,
+            is_asked_for,
+            rejected,
+            fault,
+        } = self;
+        Arc::ptr_eq(items, &other.items)
+            && Arc::ptr_eq(dropped, &other.dropped)
+            && (truncated, freshness, public) == (&other.truncated, &other.freshness, &other.public)
+            && (offers, is_missing, is_asked_for)
+                == (&other.offers, &other.is_missing, &other.is_asked_for)
+            && rejected == &other.rejected
+            && fault.is_none()
+            && other.fault.is_none()
+    }
+
     /// The reason why the list is not whole and fresh, while its server can be asked.
     fn reason(&self, is_declared: bool) -> Option<IncompleteReason> {
         match &self.fault {
@@ -147,6 +171,32 @@ impl UpstreamSnapshot {
     pub(super) fn differs_from(&self, other: &Self) -> bool {
         let mut pairs = self.lists.iter().zip(&other.lists);
         pairs.any(|(own, other)| !Arc::ptr_eq(&own.items, &other.items))
+    }
+
+    /// True if views and counters show this snapshot as they show `other`: only the text of its
+    /// error may differ. A list without an answer counts as changed.
+    fn shows_same(&self, other: &Self) -> bool {
+        let Self {
+            state,
+            since,
+            lists,
+            digests,
+            change_counts,
+            repeats,
+            about,
+            walked,
+            error: _,
+            walks,
+            walked_at,
+            redefined,
+        } = self;
+        let mut pairs = lists.iter().zip(&other.lists);
+        (state, since, walked) == (&other.state, &other.since, &other.walked)
+            && (digests, change_counts, repeats)
+                == (&other.digests, &other.change_counts, &other.repeats)
+            && (walks, walked_at, redefined) == (&other.walks, &other.walked_at, &other.redefined)
+            && about.as_ref().map(Arc::as_ptr) == other.about.as_ref().map(Arc::as_ptr)
+            && pairs.all(|(own, other)| own.shows_same(other))
     }
 
     /// Withdraws every promise of freshness.
@@ -281,14 +331,19 @@ impl ListFeed {
         self.snapshot.load()
     }
 
-    /// Publishes a changed snapshot and requests that views are built again. Only the feed's own
-    /// watcher calls this.
+    /// Publishes a changed snapshot, and requests that views are built again unless they would be
+    /// the same: each attempt to reach a server that is down publishes its failure. Only the feed's
+    /// own watcher calls this.
     pub(super) fn publish(&self, change: impl FnOnce(&mut UpstreamSnapshot)) {
-        let mut next = UpstreamSnapshot::clone(&self.snapshot.load());
+        let before = self.snapshot();
+        let mut next = UpstreamSnapshot::clone(&before);
         change(&mut next);
+        let shows_same = next.shows_same(&before);
         self.snapshot.store(Arc::new(next));
-        // First: a request that is woken waits for the views of this snapshot.
-        self.rebuild.request();
+        if !shows_same {
+            // First: a request that is woken waits for the views of this snapshot.
+            self.rebuild.request();
+        }
         self.published.notify_waiters();
     }
 
@@ -359,5 +414,48 @@ impl ListFeed {
     pub(super) async fn wait_for_need(&self) {
         let own = self.peek().digests;
         self.announcement.wait_for_need(&own).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn views_are_built_again_only_for_what_they_show() {
+        let rebuild = Arc::new(ViewRebuild::default());
+        let feed = ListFeed::new(
+            UpstreamId::new("one").expect("an id"),
+            CapabilityClass::BASE,
+            Duration::ZERO,
+            UpstreamSnapshot::starting(SystemTime::UNIX_EPOCH, None),
+            rebuild.clone(),
+        );
+        let fail = |error: &str| {
+            feed.publish(|snapshot| {
+                snapshot.state = ListState::Down;
+                snapshot.walked = true;
+                snapshot.error = Some(error.into());
+            });
+        };
+        fail("refused at port 1");
+        let built = rebuild.begin();
+        assert_eq!(built, 1);
+        fail("refused at port 2");
+        assert_eq!(rebuild.begin(), built, "an upstream that is still down");
+        assert_eq!(feed.peek().error.as_deref(), Some("refused at port 2"));
+        let changes: [fn(&mut UpstreamSnapshot); 7] = [
+            |snapshot| snapshot.since += Duration::from_secs(1),
+            |snapshot| snapshot.lists[0].items = Arc::new([]),
+            |snapshot| snapshot.lists[1].freshness = Freshness::OPEN,
+            |snapshot| snapshot.lists[2].offers = true,
+            |snapshot| snapshot.change_counts[3] += 1,
+            |snapshot| snapshot.repeats[0] += 1,
+            |snapshot| snapshot.walks += 1,
+        ];
+        for (nth, change) in (1..).zip(changes) {
+            feed.publish(change);
+            assert_eq!(rebuild.begin(), built + nth, "change {nth}");
+        }
     }
 }
