@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path as FilePath;
 
 use weir_config::DEFAULT_ADMIN_LISTEN as ADMIN;
-use weir_config_file::config_files::read;
+use weir_config_file::config_files::read_stream;
 use weir_config_file::config_report::{ConfigPath, ConfigReport};
 use weir_config_file::config_tree::NodeValue;
 use weir_config_file::document::parse_nonempty;
@@ -22,7 +22,7 @@ pub(crate) fn find_admin_address(
     environment: Environment<'_>,
 ) -> Result<Option<SocketAddr>, String> {
     let name = file.display().to_string();
-    let (tree, _) = read(file)
+    let (tree, _) = read_stream(file)
         .and_then(|text| parse_nonempty(&name, &text))
         .map_err(|problem| problem.message)?;
     if !matches!(tree.value, NodeValue::Map(_)) {

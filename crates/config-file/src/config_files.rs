@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path as FilePath, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use weir_system::regular_file;
 
 use crate::config_report::{ConfigPath, ConfigProblem};
 use crate::config_tree::MAX_BYTES;
@@ -103,20 +104,26 @@ fn may_be_file(path: &FilePath) -> bool {
     }
 }
 
-/// Reads a file of [`files_in`]. A pipe is refused, because a read from it would block.
-pub fn read_listed(file: &FilePath) -> Result<String, ConfigProblem> {
-    if file.metadata().is_ok_and(|found| !found.is_file()) {
-        let message = "cannot be read: it is not a regular file";
-        return Err(ConfigProblem::error(ConfigPath::root(), message));
-    }
-    read(file)
+/// Reads a regular file, up to the largest size of a config. Anything else is refused, because a
+/// read from a pipe would wait for its writer.
+pub fn read(file: &FilePath) -> Result<String, ConfigProblem> {
+    text_of(regular_file::open(file))
 }
 
-/// Reads a file, up to the largest size of a config.
-pub fn read(file: &FilePath) -> Result<String, ConfigProblem> {
+/// Reads a file, which may also be a pipe or a device. Only the start of a program may do so.
+pub fn read_stream(file: &FilePath) -> Result<String, ConfigProblem> {
+    text_of(File::open(file))
+}
+
+/// Reports if a file is not a regular one, so that it can be read only once.
+pub fn is_stream(file: &FilePath) -> bool {
+    file.metadata().is_ok_and(|found| !found.is_file())
+}
+
+fn text_of(opened: io::Result<File>) -> Result<String, ConfigProblem> {
     let problem = |message: String| ConfigProblem::error(ConfigPath::root(), message);
     let mut bytes = Vec::new();
-    File::open(file)
+    opened
         .and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes))
         .map_err(|error| problem(format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_BYTES {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
 use weir_config_file::config_files::{
-    FilesFingerprint, ReadFiles, files_in, folder_of, read, read_listed,
+    FilesFingerprint, ReadFiles, files_in, folder_of, is_stream, read, read_stream,
 };
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_tree::ConfigNode;
@@ -32,6 +32,9 @@ use crate::team_grants::TeamGrant;
 use crate::unserved_paths::unserved_paths;
 use crate::weakenings::team_weakenings;
 use crate::weakenings::weakening::Weakening;
+
+/// The message about a main file that was a pipe or a device at the start.
+const UNREPEATABLE: &str = "cannot be read again, because it is not a regular file";
 
 /// The source of the main config.
 #[derive(Clone, Debug)]
@@ -79,6 +82,8 @@ pub struct ConfigLoader<'a> {
     secrets: SecretFiles,
     /// The fingerprint of the files at the last load. Absent before the first load.
     last_fingerprint: Option<[u8; 32]>,
+    /// True if the main file was a pipe or a device at the first load.
+    is_streamed: bool,
     /// The source of values for the inputs that other programs' configs declare.
     inputs: InputSource<'a>,
     /// The values that a person entered, by the inputs' ids.
@@ -111,6 +116,7 @@ impl<'a> ConfigLoader<'a> {
             rules: Vec::new(),
             secrets: SecretFiles::default(),
             last_fingerprint: None,
+            is_streamed: false,
             inputs: InputSource::Unavailable,
             entered: HashMap::new(),
             listen: None,
@@ -142,10 +148,13 @@ impl<'a> ConfigLoader<'a> {
     }
 
     /// Returns the paths to watch: the main file, the included folder with its files, and the policy
-    /// and secret files.
+    /// and secret files. There are none if the main file cannot be read again.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
+        if self.is_streamed {
+            return paths;
+        }
         if let ConfigSource::File(file) | ConfigSource::Proposed { file, .. } = &self.source {
             paths.push(file.clone());
         }
@@ -167,7 +176,17 @@ impl<'a> ConfigLoader<'a> {
     /// Certificates that the config only names are not compared.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.last_fingerprint != Some(self.current_fingerprint())
+        !self.is_streamed && self.last_fingerprint != Some(self.current_fingerprint())
+    }
+
+    /// Returns the reason why neither this process nor another one can read the main file again, if
+    /// it is or was no regular file.
+    #[must_use]
+    pub fn reread_blocker(&self) -> Option<String> {
+        let ConfigSource::File(file) = &self.source else {
+            return None;
+        };
+        (self.is_streamed || is_stream(file)).then(|| format!("{} {UNREPEATABLE}", file.display()))
     }
 
     /// Returns the fingerprint of the files' present contents.
@@ -182,7 +201,7 @@ impl<'a> ConfigLoader<'a> {
     /// Adds the files beside the main one that the last load named.
     fn read_others(&self, fingerprint: &mut FilesFingerprint) {
         for file in self.team_files() {
-            fingerprint.add_file(&file, &read_listed(&file));
+            fingerprint.add_file(&file, &read(&file));
         }
         for file in &self.rules {
             fingerprint.add_file(file, &read(file));
@@ -201,7 +220,11 @@ impl<'a> ConfigLoader<'a> {
     fn read_main(&self, fingerprint: &mut FilesFingerprint) -> Result<String, ConfigProblem> {
         match &self.source {
             ConfigSource::File(file) => {
-                let text = read(file);
+                let text = match (self.is_streamed, self.last_fingerprint) {
+                    (false, _) => read(file),
+                    (true, None) => read_stream(file),
+                    (true, Some(_)) => Err(ConfigProblem::error(ConfigPath::root(), UNREPEATABLE)),
+                };
                 fingerprint.add_file(file, &text);
                 text
             }
@@ -224,6 +247,9 @@ impl<'a> ConfigLoader<'a> {
 
     fn load_with(&mut self, weaker: WeakerFiles) -> LoadOutcome {
         let mut fingerprint = FilesFingerprint::below(self.folder());
+        if let (ConfigSource::File(file), None) = (&self.source, self.last_fingerprint) {
+            self.is_streamed = is_stream(file);
+        }
         let mut outcome = self.load_all(weaker, &mut fingerprint);
         self.last_fingerprint = Some(fingerprint.digest());
         // Only the first load may prompt: a running weir has no person to ask.
@@ -378,7 +404,7 @@ impl<'a> ConfigLoader<'a> {
     ) -> ReadTeam {
         let grant = main.teams.of(&file);
         let mut report = ConfigReport::default();
-        let text = read_listed(&file);
+        let text = read(&file);
         fingerprint.add_file(&file, &text);
         let check = |text: &str, report: &mut ConfigReport| {
             let (file, grant) = (&file, &grant);

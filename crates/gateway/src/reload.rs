@@ -108,9 +108,13 @@ impl<'a> ConfigFollower<'a> {
         self.read(weir, Some(strictness));
     }
 
-    /// Returns the reason why a new process must not take over: it would accept the weaker config
-    /// that this one refused, or lacks the last good version of a team's file.
+    /// Returns the reason why a new process must not take over: it could not read the config, would
+    /// accept the weaker config that this one refused, or lacks the last good version of a team's
+    /// file.
     pub(crate) fn handover_blocker(&self) -> Option<String> {
+        if let Some(why) = self.loader.reread_blocker() {
+            return Some(why);
+        }
         if let Some(weaker) = &self.weaker {
             return Some(format!(
                 "a new process would take a weaker config: {weaker}"

@@ -2,7 +2,6 @@
 //! cannot be turned off.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
+use weir_system::regular_file;
 
 /// The most bytes of a file of certificates. The roots of an operating system have less than a tenth
 /// of it.
@@ -121,7 +121,9 @@ impl CaFile {
     /// The file is not usable.
     pub fn read(path: &Path) -> Result<Self, CertificateFileError> {
         let mut pem = Vec::new();
-        File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut pem)?;
+        regular_file::open(path)?
+            .take(MAX_FILE + 1)
+            .read_to_end(&mut pem)?;
         if pem.len() as u64 > MAX_FILE {
             return Err(CertificateFileError::TooLarge);
         }

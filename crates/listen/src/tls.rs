@@ -14,6 +14,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use weir_system::regular_file;
 
 use crate::listener_settings::ListenerTlsFiles;
 
@@ -180,7 +181,7 @@ fn read_chain(
     key: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
-    let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
+    let text = regular_file::read(path).map_err(|error| unreadable(key, path, &error))?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
         .map_err(|error| unreadable(key, path, &error))?;
@@ -221,7 +222,8 @@ fn certified_key(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, ListenerTlsError> {
     let chain = read_chain("cert", &files.cert)?;
-    let text = std::fs::read(&files.key).map_err(|error| unreadable("key", &files.key, &error))?;
+    let text =
+        regular_file::read(&files.key).map_err(|error| unreadable("key", &files.key, &error))?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         if matches!(error, pem::Error::NoItemsFound) {
             unreadable("key", &files.key, &"it holds no unencrypted private key")
@@ -268,6 +270,27 @@ mod tests {
             .unwrap()
             .set_modified(time)
             .unwrap();
+    }
+
+    /// A read from a pipe would hang.
+    #[test]
+    fn pipe_in_the_place_of_a_file_is_refused_without_a_wait() {
+        let folder = TestFolder::new("tls-pipe");
+        let files = ListenerTlsFiles {
+            cert: folder.file("cert.pem"),
+            key: folder.file("key.pem"),
+            clients: None,
+        };
+        let first = write(&files, 0);
+        let certificates = ListenerCertificates::read(&files).unwrap();
+        for file in [&files.key, &files.cert] {
+            std::fs::remove_file(file).unwrap();
+            let made = std::process::Command::new("mkfifo").arg(file).status();
+            assert!(made.unwrap().success());
+            let error = certificates.refresh().unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+        assert_eq!(shown(&certificates), first);
     }
 
     fn shown(certificates: &ListenerCertificates) -> Vec<u8> {

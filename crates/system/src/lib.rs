@@ -1,7 +1,8 @@
-//! The machine: its clock and randomness behind core's ports, its own addresses, and files that are
-//! written whole.
+//! The machine: its clock and randomness behind core's ports, its own addresses, files that are
+//! written whole, and reads of regular files.
 
 pub mod atomic_file;
+pub mod regular_file;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};

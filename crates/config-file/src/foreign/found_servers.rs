@@ -74,7 +74,7 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
         file: name.clone(),
         ..problem
     };
-    let (mut tree, format) = config_files::read(file)
+    let (mut tree, format) = config_files::read_stream(file)
         .and_then(|text| parse(&name, &text))
         .map_err(named)?;
     let mut found = FoundFile::default();

@@ -16,6 +16,7 @@ use weir_front::{ListenerTlsError, check_tls_files};
 use crate::check::limits_check;
 use crate::checked_config::without_default_port;
 use weir_config_file::http_url::has_valid_port;
+use weir_system::regular_file;
 
 /// The default address, on loopback, so that a first try exposes no port to the network.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -127,7 +128,7 @@ fn readable(
     report: &mut ConfigReport,
 ) -> PathBuf {
     let file = folder.join(name);
-    if let Err(error) = std::fs::File::open(&file) {
+    if let Err(error) = regular_file::open(&file) {
         report.add(ConfigProblem::error(
             path,
             format!("cannot read {}: {error}", file.display()),

@@ -108,6 +108,78 @@ fn a_team_file_that_cannot_be_reached_keeps_its_last_good_version() {
     assert_eq!(ids(&loader.load()), ["own", "b"]);
 }
 
+fn make_pipe(file: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").arg(file).status();
+    assert!(made.unwrap().success());
+}
+
+/// A read from a pipe would hang, and with it all of weir.
+#[test]
+fn pipes_in_the_place_of_files_are_errors_without_a_wait() {
+    let folder = TestFolder::new("piped-files");
+    let own = "policy: { files: [main.cedar] }\n";
+    let rights = MAIN.replace("hosts: [a, a2]", "hosts: [a, a2], files: [\"rules/*\"]");
+    let main = folder.write("weir.yaml", &format!("{rights}{own}"));
+    let rule = "permit(principal, action, resource);\n";
+    let of_team = "endpoints: { /a: { upstream: a, policy: { files: [rules/a.cedar] } } }\n";
+    folder.write("teams/a.yaml", &format!("{}{of_team}", team("a")));
+    folder.write("rules/a.cedar", rule);
+    folder.write("main.cedar", rule);
+    let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
+    let outcome = loader.load();
+    assert_eq!(ids(&outcome), ["own", "a"], "{}", outcome.report);
+    assert_eq!(loader.reread_blocker(), None);
+    for file in ["rules/a.cedar", "main.cedar", "weir.yaml"] {
+        let file = folder.file(file);
+        std::fs::remove_file(&file).unwrap();
+        make_pipe(&file);
+        assert!(loader.is_stale(), "{}", file.display());
+        let report = loader.load().report.to_string();
+        assert!(report.contains("not a regular file"), "{report}");
+        assert!(!loader.is_stale(), "{}", file.display());
+    }
+    assert!(
+        loader
+            .reread_blocker()
+            .is_some_and(|why| why.contains("weir.yaml cannot be read again"))
+    );
+    for (file, text) in [("weir.yaml", rights.as_str()), ("rules/a.cedar", rule)] {
+        std::fs::remove_file(folder.file(file)).unwrap();
+        folder.write(file, text);
+    }
+    assert_eq!(ids(&loader.load()), ["own", "a"]);
+    assert_eq!(loader.reread_blocker(), None);
+}
+
+/// The main file is a pipe of a shell or of a program that decrypts it.
+#[test]
+fn main_file_that_is_a_pipe_is_read_once_and_not_followed() {
+    let folder = TestFolder::new("piped-main");
+    let pipe = folder.file("weir.yaml");
+    make_pipe(&pipe);
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, "upstreams: { own: { url: \"http://own/mcp\" } }\n").unwrap()
+    });
+    let mut loader = ConfigLoader::new(ConfigSource::File(pipe.clone()), &environment);
+    assert_eq!(ids(&loader.load()), ["own"]);
+    writer.join().unwrap();
+    assert!(!loader.is_stale());
+    assert!(loader.paths().is_empty());
+    // The program removes the pipe after its use.
+    std::fs::remove_file(&pipe).unwrap();
+    let why = loader.reread_blocker().unwrap();
+    assert!(why.contains("cannot be read again"), "{why}");
+    let outcome = loader.load();
+    assert!(outcome.config.is_none());
+    assert!(
+        outcome.report.to_string().contains("cannot be read again"),
+        "{}",
+        outcome.report
+    );
+    assert!(!loader.is_stale());
+}
+
 // Proves G01.
 #[test]
 fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {

@@ -26,7 +26,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-policy", &["weir-core", "weir-oauth"]),
     ("weir-store", &["weir-core"]),
     ("weir-redis-store", &["weir-core", "weir-store"]),
-    ("weir-listen", &["weir-core", "weir-wire"]),
+    ("weir-listen", &["weir-core", "weir-system", "weir-wire"]),
     (
         "weir-cluster",
         &["weir-core", "weir-http2-client", "weir-listen"],
@@ -80,7 +80,12 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-http2-client", &["weir-core", "weir-wire"]),
     (
         "weir-http-client",
-        &["weir-core", "weir-http1", "weir-http2-client"],
+        &[
+            "weir-core",
+            "weir-http1",
+            "weir-http2-client",
+            "weir-system",
+        ],
     ),
     ("weir-process", &["weir-core"]),
     (
@@ -143,7 +148,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("weir-terminal", &["weir-telemetry", "weir-text"]),
     ("weir-audit", &["weir-core", "weir-upstream"]),
-    ("weir-config-file", &["weir-text"]),
+    ("weir-config-file", &["weir-system", "weir-text"]),
     (
         "weir-config",
         &[
