@@ -13,16 +13,17 @@ mod handover_running_tasks;
 mod handover_session_lists;
 mod handover_sessions;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use weir_testkit::mock_server::{CallGate, MockTool};
-use weir_testkit::{MockBehaviour, MockServer, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, RawClient, TestFolder};
 
 use crate::admin::{OperatorClient, body, with_two};
 use crate::audit::{AuditFolder, of_kind, records, verify};
 use crate::auth::api_key;
-use crate::harness::{Weir, signal, wait_until, wait_until_async};
+use crate::harness::{TestProcess, Weir, signal, wait_until, wait_until_async, weir_binary};
 
 use handover_load::{HandoverLoad, ListWatchers};
 
@@ -219,6 +220,40 @@ async fn a_new_process_that_cannot_start_changes_nothing() {
     );
     signal(id, "TERM");
     wait_until("its end", || is_gone(id).then_some(()));
+}
+
+/// The pipe had a reader at the start, and has none when the next process starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_process_takes_over_although_nobody_reads_its_addresses() {
+    let folder = TestFolder::new("piped-addresses");
+    let pipe = folder.file("addresses");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let config =
+        json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
+    let file = folder.write("weir.json", &config.to_string());
+    let mut command = std::process::Command::new(weir_binary());
+    command.arg("serve").arg(&file);
+    command.arg("--address-file").arg(&pipe);
+    // Open at both ends, so that the open does not wait for weir.
+    let mut both = std::fs::OpenOptions::new();
+    let reader = both.read(true).write(true).open(pipe).unwrap();
+    let mut serving = TestProcess::start(command);
+    let mut addresses = String::new();
+    BufReader::new(reader).read_line(&mut addresses).unwrap();
+    assert!(addresses.starts_with(r#"{"clients":"#), "{addresses}");
+    serving.signal("USR2");
+    wait_until("the next process", || {
+        let said = serving.output();
+        said.contains("graceful restart: new process serves")
+            .then_some(())
+    });
+    assert!(
+        serving
+            .output()
+            .contains("addresses not written to the address file")
+    );
+    assert_eq!(serving.wait_for_exit(), Some(0));
 }
 
 // Proves G05, G06.

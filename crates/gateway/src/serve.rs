@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use weir_process::keeper::ChildKeeper;
 
 use crate::reload::{ConfigFollower, log_report};
-use address_file::write_addresses;
+use address_file::{lacks_reader, write_addresses};
 use banner::{BoundAddresses, StartBanner};
 use weir_admin::{ControlHandles, ReloadRequest, Strictness};
 use weir_audit::{AuditService, ChainHeads};
@@ -131,7 +131,7 @@ async fn run(
     }
     let signals = ProcessSignals::new().map_err(|error| no_signals(&error))?;
     let mut weir = start(begun.config.clone(), resources, program).await?;
-    let banner = announce(&weir, &begun)?;
+    let banner = announce(&weir, &begun, predecessor.is_some())?;
     let previous = PreviousProcess::begin(predecessor, &mut weir);
     notify_systemd(&[NotifyState::Ready]);
     let LoadedConfig {
@@ -179,8 +179,13 @@ async fn start(
 }
 
 /// Announces the addresses: at the terminal or in the log, and in the file of `--address-file`.
-/// Returns the banner of the terminal.
-fn announce(weir: &Weir, begun: &LoadedConfig<'_>) -> Result<Option<StartBanner>, ExitCode> {
+/// Returns the banner of the terminal. A process that takes over serves at the addresses that the
+/// file has already.
+fn announce(
+    weir: &Weir,
+    begun: &LoadedConfig<'_>,
+    takes_over: bool,
+) -> Result<Option<StartBanner>, ExitCode> {
     let config = &begun.config;
     let bound = BoundAddresses {
         clients: weir.address(),
@@ -205,9 +210,14 @@ fn announce(weir: &Weir, begun: &LoadedConfig<'_>) -> Result<Option<StartBanner>
     if let Some(file) = &begun.address_file {
         let addresses =
             serde_json::json!({ "clients": bound.clients, "operators": bound.operators });
-        write_addresses(file, &addresses).map_err(|error| {
-            cannot_start(&format!("--address-file {}: {error}", file.display()))
-        })?;
+        match write_addresses(file, &addresses) {
+            Err(error) if takes_over || lacks_reader(&error) => {
+                tracing::warn!(file = %file.display(), %error, "addresses not written to the address file");
+            }
+            written => written.map_err(|error| {
+                cannot_start(&format!("--address-file {}: {error}", file.display()))
+            })?,
+        }
     }
     Ok(banner)
 }

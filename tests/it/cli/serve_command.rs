@@ -105,6 +105,68 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
     );
 }
 
+fn make_pipe(folder: &TestFolder, name: &str) -> String {
+    let pipe = folder.file(name).display().to_string();
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    pipe
+}
+
+fn wait_for_output(serving: &TestProcess, text: &str) {
+    wait_until(text, || serving.output().contains(text).then_some(()));
+}
+
+/// The config of `weir serve --config <(...)` and of programs that decrypt files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn config_from_a_pipe_is_served_and_is_not_read_again() {
+    let folder = TestFolder::new("piped-config");
+    let pipe = make_pipe(&folder, "weir.json");
+    let mut serving = TestProcess::start(command(&["serve", &pipe]));
+    let config =
+        json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
+    std::fs::write(&pipe, config.to_string()).unwrap();
+    wait_for_output(&serving, "serves");
+    serving.signal("HUP");
+    wait_for_output(
+        &serving,
+        "weir.json: error: cannot be read again, because it is not a regular file",
+    );
+    serving.signal("USR2");
+    wait_for_output(&serving, &format!("graceful restart failed: {pipe} cannot"));
+    serving.stop_gracefully();
+}
+
+/// The open of a pipe waits for its other end, and weir had served meanwhile, deaf to signals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipes_in_the_place_of_files_hold_up_no_signal() {
+    let folder = TestFolder::new("pipes");
+    let addresses = make_pipe(&folder, "addresses");
+    let config =
+        json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
+    let file = folder.write("weir.json", &config.to_string());
+    let config_name = file.display().to_string();
+    let start = || {
+        TestProcess::start(command(&[
+            "serve",
+            &config_name,
+            "--address-file",
+            &addresses,
+        ]))
+    };
+    let mut serving = start();
+    wait_for_output(&serving, "addresses not written to the address file");
+    serving.stop_gracefully();
+    // A pipe in the place of the config.
+    let mut serving = start();
+    wait_for_output(&serving, "addresses not written to the address file");
+    std::fs::remove_file(&file).unwrap();
+    make_pipe(&folder, "weir.json");
+    wait_for_output(&serving, "cannot be read: it is not a regular file");
+    serving.signal("USR2");
+    wait_for_output(&serving, "cannot be read again");
+    serving.stop_gracefully();
+}
+
 /// Programs read JSON, line by line, without any other output.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serve_writes_only_json_lines_to_a_pipe() {
