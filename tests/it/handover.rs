@@ -256,6 +256,35 @@ async fn new_process_takes_over_although_nobody_reads_its_addresses() {
     assert_eq!(serving.wait_for_exit(), Some(0));
 }
 
+/// The file of the program is replaced by one that never serves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_process_that_hangs_at_its_start_holds_up_no_stop() {
+    for (stops, code) in [(1, 0), (2, 130)] {
+        let folder = TestFolder::new("hanging-program");
+        let program = folder.file("weir");
+        std::fs::copy(weir_binary(), &program).unwrap();
+        let mut weir = Weir::start_program(&program, json!({ "upstreams": {} }));
+        let hanging = folder.write("hanging", "#!/bin/sh\nexec sleep 300\n");
+        let may_run = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&hanging, may_run).unwrap();
+        std::fs::rename(&hanging, &program).unwrap();
+        weir.process.signal("USR2");
+        for text in ["graceful restart begins", "shutdown waits for the new"]
+            .into_iter()
+            .take(stops)
+        {
+            wait_until(text, || weir.process.output().contains(text).then_some(()));
+            weir.process.signal("TERM");
+        }
+        assert_eq!(weir.process.wait_for_exit(), Some(code));
+        let said = weir.process.final_output();
+        assert!(
+            said.contains("the new process did not serve before weir was to stop"),
+            "{said}"
+        );
+    }
+}
+
 // Proves G05, G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_stop_during_graceful_restart_cuts_no_call_and_a_second_one_does() {

@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use weir_process::keeper::ChildKeeper;
 
@@ -35,6 +37,8 @@ use weir_telemetry::LogControl;
 pub(crate) const CANNOT_START: u8 = 1;
 /// The most reload requests that wait.
 const MOST_RELOADS: usize = 8;
+/// The time that a new process still gets to serve after a signal to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// A second signal ended the draining.
 const CUT_SHORT: u8 = 130;
 
@@ -150,6 +154,7 @@ async fn run(
         reloads,
         banner,
         previous,
+        stops: StopsSoFar::None,
     };
     serving.follow(program).await;
     Ok(serving.drain().await)
@@ -231,6 +236,16 @@ struct ServingGateway<'a> {
     reloads: mpsc::Receiver<ReloadRequest>,
     banner: Option<StartBanner>,
     previous: PreviousProcess,
+    stops: StopsSoFar,
+}
+
+/// The signals to stop that came while a new process started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StopsSoFar {
+    None,
+    One,
+    /// No call is waited for any longer.
+    More,
 }
 
 impl ServingGateway<'_> {
@@ -243,6 +258,7 @@ impl ServingGateway<'_> {
             reloads,
             banner,
             previous,
+            stops,
         } = self;
         // A change between the first read and the begin of the watch.
         follower.reload_if_changed(weir);
@@ -259,8 +275,11 @@ impl ServingGateway<'_> {
                         follower.reload_if_changed(weir);
                         if let Some(why) = follower.handover_blocker() {
                             refuse_handover(weir, why);
-                        } else if hand_over(weir, program).await {
-                            return;
+                        } else {
+                            let serves = hand_over(weir, program, signals, stops).await;
+                            if serves || *stops != StopsSoFar::None {
+                                return;
+                            }
                         }
                     }
                 },
@@ -278,7 +297,7 @@ impl ServingGateway<'_> {
 
     /// Drains. The previous process may end while this one drains already.
     async fn drain(mut self) -> ExitCode {
-        let finished = Box::pin(drain(self.weir, &mut self.signals));
+        let finished = Box::pin(drain_after(self.stops, self.weir, &mut self.signals));
         tokio::select! {
             code = finished => code,
             never = self.previous.wait_forever() => match never {},
@@ -346,9 +365,24 @@ fn refuse_handover(weir: &mut Weir, why: String) {
     }
 }
 
-/// Starts a successor. Returns true once it serves.
-async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
-    let outcome = start_successor(program, weir).await;
+/// Starts a successor. Returns true once it serves. A signal to stop asks for the drain that begins
+/// then; if the successor hangs, the drain begins without it.
+async fn hand_over(
+    weir: &mut Weir,
+    program: &OwnProgram,
+    signals: &mut ProcessSignals,
+    stops: &mut StopsSoFar,
+) -> bool {
+    let stop = async {
+        signals.stop().await;
+        *stops = StopsSoFar::One;
+        tracing::info!("shutdown waits for the new process to serve, a second signal ends that");
+        tokio::select! {
+            () = signals.stop() => *stops = StopsSoFar::More,
+            () = sleep(STOP_PATIENCE) => {}
+        }
+    };
+    let outcome = start_successor(program, weir, stop).await;
     match weir.record_handover(outcome) {
         Ok(id) => {
             tracing::info!(process = id, "graceful restart: new process serves");
@@ -372,6 +406,11 @@ fn notify_systemd(states: &[NotifyState<'_>]) {
 /// Drains; a second SIGTERM or SIGINT ends that. The sessions and events that a successor waits for
 /// are sent all the same, unless a further signal ends that, too.
 pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
+    drain_after(StopsSoFar::None, weir, signals).await
+}
+
+/// Drains, as [`drain`] does, after signals that came while a successor started.
+async fn drain_after(stops: StopsSoFar, weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
     tracing::info!("shutdown: draining running calls, a second signal ends them");
     let succeeded = weir.has_successor();
     if !succeeded {
@@ -381,15 +420,20 @@ pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode 
         // A signal during a hand-over, or right after it, asks for the drain that is under way
         // already.
         if succeeded {
-            signals.stop().await;
+            if stops == StopsSoFar::None {
+                signals.stop().await;
+            }
             tracing::info!("shutdown already in progress: a new process serves");
         }
-        signals.stop().await;
+        if stops != StopsSoFar::More {
+            signals.stop().await;
+        }
     };
     let flush = weir.flush_to_successor();
     tokio::select! {
-        () = weir.shutdown() => return ExitCode::SUCCESS,
+        biased;
         () = cut => {}
+        () = weir.shutdown() => return ExitCode::SUCCESS,
     }
     tokio::select! {
         () = flush => {}

@@ -47,7 +47,7 @@ pub trait RunningGateway: Sync {
 }
 
 /// Starts the program again beside `weir`, and returns once it serves. `weir` serves meanwhile,
-/// and continues if this fails.
+/// and continues if this fails. The end of `stop` ends a program that does not serve by then.
 ///
 /// # Errors
 ///
@@ -55,6 +55,7 @@ pub trait RunningGateway: Sync {
 pub async fn start_successor(
     program: &OwnProgram,
     weir: &impl RunningGateway,
+    stop: impl Future<Output = ()>,
 ) -> Result<Successor, String> {
     let resources = weir
         .handover_resources()
@@ -62,10 +63,22 @@ pub async fn start_successor(
     let (socket, mut child) =
         spawn(program, resources).map_err(|error| format!("{}: {error}", program))?;
     let (handshake, id) = (SuccessorHandshake::new(socket), child.id());
-    let mut timed_out = false;
+    let mut hangs = false;
     let outcome = match (handshake, id) {
         (Ok(handshake), Some(id)) => {
-            match tokio::time::timeout(START_TIMEOUT, handshake.run(weir)).await {
+            let late = async {
+                tokio::select! {
+                    () = stop => "before weir was to stop".to_owned(),
+                    () = tokio::time::sleep(START_TIMEOUT) => {
+                        format!("within {} s", START_TIMEOUT.as_secs())
+                    }
+                }
+            };
+            let begun = tokio::select! {
+                begun = handshake.run(weir) => Ok(begun),
+                late = late => Err(late),
+            };
+            match begun {
                 Ok(Ok(serving)) => move_state(weir.session_state(), serving)
                     .await
                     .map(|link| Successor { id, link })
@@ -75,12 +88,9 @@ pub async fn start_successor(
                 Ok(Err(error)) => Err(format!(
                     "the new process did not start: see its own messages ({error})"
                 )),
-                Err(_) => {
-                    timed_out = true;
-                    Err(format!(
-                        "the new process did not serve within {} s",
-                        START_TIMEOUT.as_secs()
-                    ))
+                Err(late) => {
+                    hangs = true;
+                    Err(format!("the new process did not serve {late}"))
                 }
             }
         }
@@ -90,7 +100,7 @@ pub async fn start_successor(
     if outcome.is_err() {
         // A successor that gave up closes the socket before it has logged the reason. One that
         // hangs must not come to serve later.
-        let gave_up = !timed_out && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok();
+        let gave_up = !hangs && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok();
         if !gave_up {
             let _ = child.kill().await;
         }

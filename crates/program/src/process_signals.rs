@@ -47,9 +47,12 @@ impl ProcessSignals {
         }
     }
 
-    /// Waits for SIGTERM or SIGINT. Cancel safe.
+    /// Waits for SIGTERM or SIGINT; other signals stay for [`Self::next`]. Cancel safe.
     pub async fn stop(&mut self) {
-        while self.next().await != SignalAction::Stop {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
