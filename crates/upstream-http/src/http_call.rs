@@ -10,7 +10,6 @@ use bytes::Bytes;
 use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
-use weir_era::server_questions;
 use weir_era::upstream_messages::{DropReason, MessageClass};
 use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
@@ -153,10 +152,9 @@ impl HttpCallReply {
         self
     }
 
-    /// Ends the request without a cancellation, before its response has arrived. Its questions are
-    /// answered with an error.
+    /// Ends the request without a cancellation.
     pub(crate) fn end(&mut self) {
-        self.refuse_open_questions();
+        self.pass_questions_on();
         self.pending.end();
     }
 
@@ -307,11 +305,12 @@ impl HttpCallReply {
     fn cut_off(&mut self, reason: LostAnswer) -> ReplyEvent {
         let text = match reason {
             LostAnswer::SessionOver => {
-                self.pending.end();
+                self.end();
                 "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
                  run. Check before calling again"
             }
             LostAnswer::Undelivered => {
+                self.pass_questions_on();
                 // The server learns that the call is over.
                 self.pending = PendingRequest::new(None, 0);
                 "The answer to what the upstream asked could not be delivered to it: the call may have run. Check \
@@ -327,7 +326,6 @@ impl HttpCallReply {
         // A server may know its tasks only in the session in which they began. A task without a
         // session is noted as well: a reload may remove the upstream while it runs.
         let session = self.pending.side.clone();
-        self.refuse_open_questions();
         self.close();
         let result = match outcome {
             Ok(result) => result,
@@ -343,12 +341,9 @@ impl HttpCallReply {
         ReplyEvent::End(end)
     }
 
-    /// Answers open questions with an error: those of the shared stream may be another call's, and
-    /// the server must not wait.
-    fn refuse_open_questions(&mut self) {
-        for question in self.asking.take_shared() {
-            self.send(server_questions::no_answer_response(&question.id));
-        }
+    /// Ends the open questions. Those of the shared stream may be another call's.
+    fn pass_questions_on(&mut self) {
+        self.pending.stop_listening(self.asking.take_shared());
     }
 
     /// Handles a response to another request. The server may have lost count, so the connection is
@@ -378,8 +373,8 @@ impl HttpCallReply {
         let Some(answer) = self.answer.take() else {
             return ReplyEvent::End(Failure::internal("a large result without an answer").into());
         };
-        let mut pending = std::mem::replace(&mut self.pending, PendingRequest::new(None, 0));
-        pending.stop_listening();
+        self.pass_questions_on();
+        let pending = std::mem::replace(&mut self.pending, PendingRequest::new(None, 0));
         let large = LargeResult {
             context: self.context.clone(),
             answer: Some(answer),
@@ -398,7 +393,6 @@ impl HttpCallReply {
         if self.release.whole || !self.release.is_plain(held.end.result_type.as_deref()) {
             return Some(self.ended(Ok(held.blocks.join(&held.end.rest))));
         }
-        self.refuse_open_questions();
         self.close();
         Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(
             Box::new(ArrivedResult(Some(held))),
@@ -420,7 +414,7 @@ impl HttpCallReply {
 
     /// Ends a call with a stream that ended without the response.
     fn unanswered(&mut self, json: bool) -> ReplyEvent {
-        self.pending.end();
+        self.end();
         if let Some(error) = self.unnamed_error.take() {
             return ReplyEvent::End(self.context.permissions.call_failure(&error).into());
         }
@@ -437,7 +431,7 @@ impl HttpCallReply {
 
     fn broken(&mut self, error: ResponseReadError) -> ReplyEvent {
         if matches!(error, ResponseReadError::Lost(_)) {
-            self.pending.end();
+            self.end();
         }
         self.answer = None;
         ReplyEvent::End(unreadable_failure(&self.context.label, error).into())
@@ -445,7 +439,7 @@ impl HttpCallReply {
 
     /// Ends the call. The stream's end is still read, so that the connection can be used again.
     fn close(&mut self) {
-        self.pending.end();
+        self.end();
         if let Some(answer) = self.answer.take() {
             drain_response(&self.context, answer);
         }
@@ -454,7 +448,7 @@ impl HttpCallReply {
 
 impl Drop for HttpCallReply {
     fn drop(&mut self) {
-        self.refuse_open_questions();
+        self.pass_questions_on();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use weir_era::server_questions;
-use weir_wire::{Message, RequestId};
+use weir_wire::{Message, Request};
 
 use crate::session_channel::UpstreamSessionUse;
 use crate::side_channel::SideChannel;
@@ -47,31 +47,28 @@ impl PendingRequest {
         self.entry.is_some()
     }
 
-    /// Ends the request without a cancellation. Its unread questions are answered with an error.
+    /// Ends the request without a cancellation.
     pub(crate) fn end(&mut self) {
         // Before the session is released: an unused session is ended by the time of its last use.
         drop(self.session_use.take());
-        let unread = self.take_unread_questions();
-        if let Some(side) = self.side.take() {
-            refuse(&*side, &unread);
-        }
+        self.stop_listening(Vec::new());
+        self.side = None;
     }
 
     /// Stops taking messages but the response itself: further questions would wait as long as the
-    /// client does not read.
-    pub(crate) fn stop_listening(&mut self) {
-        let unread = self.take_unread_questions();
+    /// client does not read. The questions that it has `heard` at the other stream, and the unread
+    /// ones, go to another call; without one they are answered with an error, because the server
+    /// must not wait.
+    pub(crate) fn stop_listening(&mut self, heard: Vec<Request>) {
+        let Some(entry) = self.entry.take() else {
+            return;
+        };
+        let refused = entry.pass_questions_on(heard);
         if let Some(side) = &self.side {
-            refuse(&**side, &unread);
+            refused
+                .iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
         }
-    }
-
-    /// Ends the registration, and returns the questions that nobody has read.
-    fn take_unread_questions(&mut self) -> Vec<RequestId> {
-        self.entry
-            .take()
-            .map(CallRegistration::take_questions)
-            .unwrap_or_default()
     }
 
     /// Polls the next message about the request at the other stream.
@@ -86,17 +83,9 @@ impl PendingRequest {
 impl Drop for PendingRequest {
     fn drop(&mut self) {
         drop(self.session_use.take());
-        let unread = self.take_unread_questions();
-        if let Some(side) = self.side.take() {
+        if let Some(side) = &self.side {
             side.cancel(self.id);
-            refuse(&*side, &unread);
         }
+        self.stop_listening(Vec::new());
     }
-}
-
-/// Answers questions with an error.
-fn refuse(side: &dyn SideChannel, questions: &[RequestId]) {
-    questions
-        .iter()
-        .for_each(|id| side.send(server_questions::no_answer_response(id)));
 }

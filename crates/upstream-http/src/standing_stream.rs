@@ -203,14 +203,24 @@ impl CallRegistration {
         }
     }
 
-    /// Ends the registration. Returns the questions that the call has not taken.
-    pub(crate) fn take_questions(self) -> Vec<RequestId> {
+    /// Ends the registration. The questions that the call has `heard`, and those that it has not
+    /// taken, go to another call of the session's client, because they may be meant for that.
+    /// Returns those that no call takes. In a session without a client a question came while no
+    /// other call could be asked, so it is meant for none.
+    pub(crate) fn pass_questions_on(self, heard: Vec<Request>) -> Vec<RequestId> {
         self.standing.remove(self.id);
-        self.inbox
-            .take_questions()
-            .into_iter()
-            .map(|question| question.id)
-            .collect()
+        let left = heard.into_iter().chain(self.inbox.take_questions());
+        if self.standing.client.session.get().is_none() {
+            return left.map(|question| question.id).collect();
+        }
+        left.filter_map(|question| {
+            let id = question.id.clone();
+            match self.standing.dispatch(Message::Request(question)) {
+                DispatchOutcome::Taken => None,
+                DispatchOutcome::Refused(_) | DispatchOutcome::ForNoCall(_) => Some(id),
+            }
+        })
+        .collect()
     }
 }
 

@@ -456,25 +456,29 @@ impl ChildChannel {
             // No client capability was declared to it.
             return self.send(upstream_messages::answer_request(request));
         }
-        let mut state = self.state.lock();
-        if let Some(call) = state.asked_call(request) {
-            let name = string_at(
-                request.params.as_deref().unwrap_or_default(),
-                &["elicitationId"],
-            );
-            call.elicitations.truncate(MAX_ELICITATIONS - 1);
-            drop(call.elicitations.splice(0..0, name));
-            let refused = call.pending.inbox.push(message.clone());
-            drop(state);
-            if let Some(question) = refused {
-                self.send(server_questions::no_answer_response(&question.id));
-            }
-            return;
-        }
-        drop(state);
-        if !self.send_out_of_call(message) {
+        if !self.ask_call(request) && !self.send_out_of_call(message) {
             self.send(upstream_messages::answer_outside_call(request));
         }
+    }
+
+    /// Gives a question to the call that it belongs to; false if there is none.
+    fn ask_call(&self, question: &Request) -> bool {
+        let mut state = self.state.lock();
+        let Some(call) = state.asked_call(question) else {
+            return false;
+        };
+        let name = string_at(
+            question.params.as_deref().unwrap_or_default(),
+            &["elicitationId"],
+        );
+        call.elicitations.truncate(MAX_ELICITATIONS - 1);
+        drop(call.elicitations.splice(0..0, name));
+        let refused = call.pending.inbox.push(Message::Request(question.clone()));
+        drop(state);
+        if let Some(question) = refused {
+            self.send(server_questions::no_answer_response(&question.id));
+        }
+        true
     }
 
     /// Dispatches the completion of a URL elicitation: to its call while that runs, else to the

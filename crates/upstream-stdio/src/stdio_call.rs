@@ -195,15 +195,12 @@ pub(crate) fn process_lost(label: &UpstreamLabel) -> Failure {
 
 impl Drop for StdioCallReply {
     fn drop(&mut self) {
-        // The client cancelled the call. Questions that stay open are answered with an error.
-        let channel = &self.running.child.channel;
         self.running
             .used
             .store(self.context.clock.millis(), Ordering::Relaxed);
-        self.asking
-            .take_shared()
-            .iter()
-            .for_each(|question| channel.send(server_questions::no_answer_response(&question.id)));
+        // An answered call has no questions any more.
+        let heard = self.asking.take_shared();
+        self.ticket.cancel_with_questions(heard);
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
-use weir_era::lower;
+use weir_era::{lower, server_questions};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::PushOutcome;
 use weir_wire::{Message, Request};
@@ -158,11 +158,31 @@ impl ChildRequest {
     }
 
     /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
-    /// because they may be meant for that.
+    /// because they may be meant for that, or else to the client itself.
     pub(crate) fn end_with_questions(&mut self, heard: Vec<Request>) {
+        for question in self.take_questions(heard) {
+            self.channel.dispatch(Message::Request(question));
+        }
+    }
+
+    /// Ends a call that its client cancelled. Its questions go to another call. Without one they
+    /// are answered with an error: the client has left them.
+    pub(crate) fn cancel_with_questions(&mut self, heard: Vec<Request>) {
+        for question in self.take_questions(heard) {
+            if !self.channel.ask_call(&question) {
+                let refusal = server_questions::no_answer_response(&question.id);
+                self.channel.send(refusal);
+            }
+        }
+    }
+
+    /// Removes the call from its channel. Returns the questions that it has heard, and the unread
+    /// ones.
+    fn take_questions(&self, heard: Vec<Request>) -> Vec<Request> {
         self.channel.state.lock().requests.remove(&self.id);
-        let left = heard.into_iter().chain(self.pending.inbox.take_questions());
-        left.for_each(|question| self.channel.dispatch(Message::Request(question)));
+        let mut left = heard;
+        left.extend(self.pending.inbox.take_questions());
+        left
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
-use weir_testkit::mock_server::AnswerStep;
+use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
 use weir_upstream::UpstreamSettings;
 use weir_wire::Revision;
@@ -78,4 +79,62 @@ async fn call_whose_answer_is_refused_ends_with_an_unknown_result() {
     question.answer(filled());
     let failure = failure(reply).await;
     assert_eq!(failure.reason(), "result_unknown", "{failure:?}");
+}
+
+/// A question on the stream of a session names no call. It goes to the newest one, which may not be
+/// the one that asks.
+#[tokio::test]
+async fn question_goes_to_the_clients_other_call_when_the_newest_call_ends_or_is_cancelled() {
+    for is_cancelled in [false, true] {
+        let (older, newest) = (CallGate::new(), CallGate::new());
+        let mock = MockServer::legacy(Revision::V2025_11_25)
+            .tool("older", MockBehaviour::gated(&older))
+            .tool("newest", MockBehaviour::gated(&newest))
+            .start()
+            .await;
+        let upstream = upstream(&mock.url());
+        let call = async |tool: &str| {
+            let outbound = outbound(tool, call_in_session(tool)).await;
+            upstream.clone().call(outbound).await
+        };
+        let mut first = call("older").await;
+        let mut second = call("newest").await;
+        let session = mock.requests_of("tools/call")[0]
+            .session()
+            .unwrap()
+            .to_owned();
+        let schema = json!({ "type": "object", "properties": {} });
+        let params = json!({ "message": "Your name?", "requestedSchema": schema });
+        let answer = mock.request_on_get_stream(&session, "elicitation/create", &params);
+        let mut early = question(&mut second).await;
+        if is_cancelled {
+            drop(second);
+        } else {
+            newest.open();
+            assert!(outcome(second).await.end.is_ok());
+        }
+        let withdrawn = std::future::poll_fn(|cx| early.poll_withdrawn(cx));
+        tokio::time::timeout(Duration::from_secs(10), withdrawn)
+            .await
+            .unwrap();
+        question(&mut first).await.answer(filled());
+        let first = tokio::spawn(outcome(first));
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await;
+        assert_eq!(answer.unwrap().unwrap()["result"]["action"], "accept");
+        older.open();
+        assert!(first.await.unwrap().end.is_ok());
+        assert_eq!(mock.answers().len(), 1, "{:?}", mock.answers());
+    }
+}
+
+/// A client may answer with anything. The server gets a result of its question, or an error.
+#[tokio::test]
+async fn server_gets_no_answer_that_is_no_result_of_its_question() {
+    let mock = asking_server().await;
+    let upstream = upstream(&mock.url());
+    let (reply, question) = ask(&upstream).await;
+    question.answer(Ok(Bytes::from_static(br#"{"role":"assistant"}"#)));
+    outcome(reply).await.end.unwrap();
+    let answers = mock.answers();
+    assert!(answers[0]["error"].is_object(), "{answers:?}");
 }
