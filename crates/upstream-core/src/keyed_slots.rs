@@ -141,6 +141,11 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .collect()
     }
 
+    /// Returns the value of this key.
+    pub fn value(&self, key: &K) -> Option<Arc<T>> {
+        self.map.read().get(key)?.current.load_full()
+    }
+
     /// Returns the values of these keys.
     pub fn values_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
         let map = self.map.read();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
 use weir_core::call::TaskMode;
 use weir_core::instant::millis;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::OutboundCall;
-use weir_core::{Call, CapabilityClass, Failure, FailureKind};
+use weir_core::{Call, CapabilityClass, FailureKind};
 use weir_era::server_questions;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
@@ -16,7 +17,7 @@ use weir_upstream_core::settings::SessionSharing;
 use weir_wire::method::Method;
 
 use crate::StdioUpstream;
-use crate::asking_turn::AskingPermit;
+use crate::asking_turn::{AskingPermit, AskingQueue};
 use crate::child_key::ChildKey;
 use crate::child_source::ChildSource;
 use crate::handshake::ChildClients;
@@ -27,6 +28,21 @@ pub(crate) type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
 
 /// The most children of one principal and class.
 const MAX_CHILDREN_PER_CLASS: u8 = 4;
+/// The wait before another child is started after one could not be, while calls have the turns of
+/// all others.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The time before the limit of a call at which it stops to wait for a turn: it was not run, as its
+/// client is to learn.
+const REPORT_TIME: Duration = Duration::from_millis(100);
+
+/// The outcome of the search for a child with a free turn.
+enum TurnSearch {
+    /// This one is taken.
+    Found(ChildAndTurn),
+    /// Other calls have the turns of all children. If another child could not be started, it may
+    /// be after this wait.
+    AllHeld { again: Option<Duration> },
+}
 
 impl StdioUpstream {
     /// Returns a process in the legacy era for a call of a client with a session. Absent if the
@@ -123,7 +139,8 @@ impl StdioUpstream {
                 None,
             ));
         }
-        self.take_with_turn(key, outbound).await
+        // On the heap: other calls need no turn.
+        Box::pin(self.take_with_turn(key, outbound)).await
     }
 
     /// Returns the key of the child for a call.
@@ -167,35 +184,108 @@ impl StdioUpstream {
         }
     }
 
-    /// Returns a child with its turn: the first free one, or a new one within the bound, or else
-    /// the first to become free.
+    /// Returns a child with its turn: one that asks the same session, or else the first free one,
+    /// or a new one within the bound, or the first to become free. Calls get a free or new one in
+    /// the order that they came.
     async fn take_with_turn(
         self: &Arc<Self>,
-        mut key: ChildKey,
+        key: ChildKey,
         outbound: &OutboundCall,
     ) -> Result<ChildAndTurn, FailedAttempt> {
-        let (mut first, session) = (None, outbound.call.session);
-        for nth in 0..MAX_CHILDREN_PER_CLASS {
-            key.nth = nth;
-            let running = match self.running(&self.slots, &key, key.clients(outbound)).await {
-                Err(refusal) if first.is_none() => return Err(refusal),
-                Err(_) => break,
-                Ok(running) => running,
-            };
-            let Some(legacy) = &running.legacy else {
-                return Ok((running, None));
-            };
-            let turn = legacy.turn.clone();
-            if let Some(permit) = turn.try_take(session) {
-                return Ok((running, Some(permit)));
-            }
-            first.get_or_insert((running, turn));
+        let queue = self.queues.queue(&key);
+        if let Some(joined) = self.join_turn(&key, outbound, &queue) {
+            return Ok(joined);
         }
-        let Some((running, turn)) = first else {
-            return Err(Failure::internal("a child was not looked for").into());
+        let limit = outbound.deadlines.idle.min(outbound.deadlines.hard);
+        let until = outbound.begun + limit.saturating_sub(REPORT_TIME);
+        let Ok(_front) = timeout_at(until, queue.front.lock()).await else {
+            return Err(self.busy_failure());
         };
-        let permit = turn.wait_for_turn(session).await;
-        Ok((running, Some(permit)))
+        loop {
+            let again = match self.look_for_turn(&key, outbound, &queue).await? {
+                TurnSearch::Found(found) => return Ok(found),
+                TurnSearch::AllHeld { again } => again,
+            };
+            let again = again.map_or(until, |wait| until.min(Instant::now() + wait));
+            let freed = timeout_at(again, queue.freed.notified()).await;
+            if freed.is_err() && again == until {
+                return Err(self.busy_failure());
+            }
+        }
+    }
+
+    /// Takes the turn of a child that calls of the same session have already.
+    fn join_turn(
+        &self,
+        key: &ChildKey,
+        outbound: &OutboundCall,
+        queue: &Arc<AskingQueue>,
+    ) -> Option<ChildAndTurn> {
+        let session = outbound.call.session?;
+        (0..MAX_CHILDREN_PER_CLASS).find_map(|nth| {
+            let running = self.living(&key.clone().with_number(nth))?;
+            let turn = &running.legacy.as_ref()?.turn;
+            let permit = turn.try_join(Some(session), queue)?;
+            Some((running, Some(permit)))
+        })
+    }
+
+    /// Looks for a child with a free turn, and starts one within the bound. After a start that
+    /// failed only the running ones are looked at.
+    async fn look_for_turn(
+        self: &Arc<Self>,
+        key: &ChildKey,
+        outbound: &OutboundCall,
+        queue: &Arc<AskingQueue>,
+    ) -> Result<TurnSearch, FailedAttempt> {
+        let (mut refused, mut is_held) = (None, false);
+        for nth in 0..MAX_CHILDREN_PER_CLASS {
+            let key = key.clone().with_number(nth);
+            let running = if refused.is_some() {
+                self.living(&key)
+            } else {
+                let starting = self.running(&self.slots, &key, key.clients(outbound));
+                // A start can take longer than another call, and goes on without its caller.
+                let started = tokio::select! {
+                    biased;
+                    started = starting => started,
+                    () = queue.freed.notified() => {
+                        return Ok(TurnSearch::AllHeld { again: Some(Duration::ZERO) });
+                    }
+                };
+                started.map_err(|refusal| refused = Some(refusal)).ok()
+            };
+            let Some(running) = running else { continue };
+            let Some(legacy) = &running.legacy else {
+                return Ok(TurnSearch::Found((running, None)));
+            };
+            if let Some(permit) = legacy.turn.try_take(outbound.call.session, queue) {
+                return Ok(TurnSearch::Found((running, Some(permit))));
+            }
+            is_held = true;
+        }
+        match refused {
+            Some(refusal) if !is_held => Err(refusal),
+            // Where no further child is allowed, one of these has to become free.
+            refused => Ok(TurnSearch::AllHeld {
+                again: refused
+                    .filter(|refusal| *refusal.failure.kind() != FailureKind::Busy)
+                    .map(|refusal| refusal.failure.retry_delay().unwrap_or(LOOK_AGAIN)),
+            }),
+        }
+    }
+
+    /// Returns the running child of a key.
+    fn living(&self, key: &ChildKey) -> Option<Arc<RunningChild>> {
+        let running = self.slots.value(key);
+        running.filter(|running| !running.child.is_over())
+    }
+
+    /// Makes the refusal of a call that got no turn within its time.
+    fn busy_failure(&self) -> FailedAttempt {
+        let text = "The upstream is busy with other calls that may ask their clients: this one was not run. Try again later";
+        let failure = self.context.label.fail(FailureKind::Busy, text);
+        FailedAttempt::new(failure).mark_not_attempted()
     }
 
     /// Returns the running child of a key, or starts it.

@@ -38,6 +38,11 @@ impl ChildKey {
         is_owned: false,
     };
 
+    /// Returns the key of the child with this number.
+    pub(super) fn with_number(self, nth: u8) -> Self {
+        Self { nth, ..self }
+    }
+
     /// Returns the clients behind the call that a child is started for.
     pub(super) fn clients(&self, outbound: &OutboundCall) -> ChildClients {
         let session = outbound

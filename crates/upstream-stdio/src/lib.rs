@@ -50,6 +50,7 @@ use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
+use asking_turn::AskingQueues;
 pub use child_channel::{ChildChannel, OutgoingPurpose, PendingChildRequest};
 use child_key::ChildKey;
 pub use child_source::{ChildSource, SseConnector};
@@ -72,6 +73,8 @@ pub struct StdioUpstream {
     /// Children for watches alone, for capability classes other than the base: a server may list by
     /// the declared capabilities.
     watched: Arc<KeyedSlots<ChildKey, RunningChild>>,
+    /// The calls that wait for the turn to be asked.
+    queues: AskingQueues,
     swept: AtomicBool,
 }
 
@@ -108,6 +111,7 @@ impl StdioUpstream {
             sharing,
             slots: Arc::new(slots(most)),
             watched: Arc::new(slots(MAX_WATCH_CLASSES)),
+            queues: AskingQueues::default(),
             swept: AtomicBool::new(false),
         }
     }

@@ -113,6 +113,7 @@ fn child_main() {
     TestChildServer {
         manner,
         cancelled: Vec::new(),
+        answers: Vec::new(),
         initialized: false,
         is_probed: false,
     }
@@ -126,6 +127,8 @@ fn child_main() {
 struct TestChildServer {
     manner: String,
     cancelled: Vec<Value>,
+    /// The answers to its own requests.
+    answers: Vec<Value>,
     initialized: bool,
     is_probed: bool,
 }
@@ -227,6 +230,7 @@ impl TestChildServer {
                 json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}),
             ),
             "tools/call" => self.call(id, params),
+            "" => self.answers.push(message.clone()),
             "resources/read" => {
                 crash_once(&params["uri"]);
                 answer(id, json!({"resultType": "complete", "contents": []}));
@@ -287,6 +291,14 @@ impl TestChildServer {
                 sleeper.id().to_string()
             }
             "hang" => return,
+            "ask" => {
+                let schema = json!({"type": "object", "properties": {}});
+                return send(&json!({
+                    "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create",
+                    "params": {"message": "Your name?", "requestedSchema": schema},
+                }));
+            }
+            "answers" => json!(self.answers).to_string(),
             "block" => {
                 std::thread::sleep(std::time::Duration::from_secs(600));
                 return;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
+mod asking_children;
 mod both_eras;
 mod breaker;
 mod calls;
