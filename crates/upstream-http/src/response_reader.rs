@@ -195,7 +195,15 @@ impl ResponseReader {
                 {
                     return Poll::Ready(Ok(true));
                 }
-                match ready!(polled)? {
+                let part = match ready!(polled) {
+                    // The marks say if the stream can be resumed.
+                    Err(ResponseReadError::Lost(_)) if !marks.is_empty() => {
+                        self.over = true;
+                        None
+                    }
+                    polled => polled?,
+                };
+                match part {
                     Some(mark @ ResponsePart::Mark { .. }) => marks.push_back(mark),
                     Some(part) => {
                         marks.push_back(part);

@@ -11,7 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Instrument as _;
 use weir_core::call::LogMessages;
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::upstream_messages::{self, MessageFilter, RevisionDialect};
+use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_era::{capability_forwarding, lower};
 use weir_http_client::HttpResponseBody;
 use weir_oauth_client::AuthorizedHttpClient;
@@ -189,9 +189,9 @@ async fn request_initialize(
     };
     http_post::check_is_answer(context, &mut answer).await?;
     let dialect = RevisionDialect::new(offered);
-    let filter = MessageFilter::modern(id, false, LogMessages::None);
+    let filter = dialect.message_filter(id, false, LogMessages::None);
     let expectation = ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
-    let pending = PendingRequest::new(None, id);
+    let pending = PendingRequest::new(Some(given.side_channel()), id);
     let reply = http_call::reply(context.clone(), answer, expectation, pending).await;
     match own_requests::read_result(&context.own_requests, reply).await {
         Ok(result) => Ok((given, result)),
