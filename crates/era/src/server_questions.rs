@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::InputMode;
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, UpstreamQuestion};
+use weir_wire::answer_shape::is_answer_shape;
 use weir_wire::method::Method;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::{self, ObjectWriter};
@@ -265,7 +266,8 @@ fn is_safe(url: &str) -> bool {
 }
 
 /// A legacy server's question answered: the response message. The result names the server's own
-/// task that asked, if it is one; a JSON-RPC error has no place for it.
+/// task that asked, if it is one; a JSON-RPC error has no place for it. A result of another shape
+/// than the question's becomes an error: the server would take it as weir's own message.
 #[must_use]
 pub fn response(
     revision: Revision,
@@ -275,6 +277,9 @@ pub fn response(
     outcome: Result<Bytes, Bytes>,
 ) -> Bytes {
     match outcome {
+        Ok(result) if !is_answer_shape(method, &result) => {
+            write::error_response(Some(id), false, &bad_answer_error())
+        }
         Ok(result) => {
             let result = revision_forms::lower_answer(revision, method, &result);
             let related = task.map(|task| related_task::set(&result, task));
@@ -294,6 +299,35 @@ pub fn response(
             )
         }
     }
+}
+
+/// Checks that each of a client's `inputResponses` has the shape of an answer to some question. The
+/// questions of a modern server are known to that server alone.
+///
+/// # Errors
+/// `InvalidParams`, with the key of the bad answer.
+pub fn check_input_responses(answers: &[u8]) -> Result<(), Failure> {
+    let is_bad = |value: &[u8]| {
+        let questions = [
+            Method::ElicitationCreate,
+            Method::SamplingCreateMessage,
+            Method::RootsList,
+        ];
+        !questions
+            .iter()
+            .any(|method| is_answer_shape(*method, value))
+    };
+    match scan::members(answers).find(|answer| is_bad(&answers[answer.value.clone()])) {
+        Some(bad) => Err(bad_answer_failure(&bad.key.decode())),
+        None => Ok(()),
+    }
+}
+
+/// Makes the failure of a client's answer that does not have the shape of its question's result.
+pub(crate) fn bad_answer_failure(key: &str) -> Failure {
+    Failure::invalid_params(format!(
+        "`inputResponses.{key}` is no answer to what was asked"
+    ))
 }
 
 /// The error response to a question that will get no answer any more.
@@ -475,12 +509,21 @@ pub fn url_elicitation_result(visits: &[UrlElicitation]) -> Bytes {
 
 /// A legacy client's answer in the form of the newest revision. There, results of questions have
 /// neither `_meta` nor a type.
-#[must_use]
-pub fn lift_answer(result: &Bytes) -> Bytes {
-    ObjectEdits::new()
-        .remove("_meta")
-        .remove("resultType")
-        .apply_or_keep(result)
+///
+/// # Errors
+/// The client's error, which a result of another shape than the question's counts as.
+pub fn lift_answer(method: Method, result: &Bytes) -> Result<Bytes, ErrorObject> {
+    if !is_answer_shape(method, result) {
+        return Err(bad_answer_error());
+    }
+    let edits = ObjectEdits::new().remove("_meta").remove("resultType");
+    Ok(edits.apply_or_keep(result))
+}
+
+/// The error of a client that answers a question with a result of another shape.
+fn bad_answer_error() -> ErrorObject {
+    let text = "the client's answer is not a result of the question";
+    ErrorObject::new(error_code::INVALID_PARAMS, text)
 }
 
 #[cfg(test)]

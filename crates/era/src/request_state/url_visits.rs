@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, BytesMut};
 use sha2::{Digest as _, Sha256};
-use weir_core::Failure;
+use weir_core::{CallResumption, Failure};
 use weir_wire::answer_shape::is_answer_shape;
 use weir_wire::method::Method;
 use weir_wire::scan;
@@ -71,12 +71,18 @@ pub struct UrlVisits {
 }
 
 impl UrlVisits {
-    /// Reads the answers of a client, by the keys of the questions.
+    /// Reads the answers of a client, by the keys of the questions. Others go to the server that
+    /// asked, and are checked here too, except for those to a parked call, whose questions weir
+    /// knows.
     ///
     /// # Errors
     ///
-    /// `InvalidParams`: an answer does not have the shape of an elicitation's result.
-    pub fn read_answers(self, answers: Option<&[u8]>) -> Result<VisitAnswers, Failure> {
+    /// `InvalidParams`: an answer does not have the shape of its question's result.
+    pub fn read_answers(
+        self,
+        answers: Option<&[u8]>,
+        resume: Option<&CallResumption>,
+    ) -> Result<VisitAnswers, Failure> {
         let Self {
             mut accepted,
             asked,
@@ -87,14 +93,16 @@ impl UrlVisits {
             let answer = answers.and_then(|answers| Some(&answers[scan::find(answers, &key)?]));
             let Some(answer) = answer else { continue };
             if !is_answer_shape(Method::ElicitationCreate, answer) {
-                let text = format!("`inputResponses.{key}` is no answer to what was asked");
-                return Err(Failure::invalid_params(text));
+                return Err(server_questions::bad_answer_failure(&key));
             }
             if server_questions::is_accepted(answer) {
                 accepted.push(visit);
             } else {
                 is_declined = true;
             }
+        }
+        if !matches!(resume, Some(CallResumption::Parked(_))) {
+            server_questions::check_input_responses(answers.unwrap_or_default())?;
         }
         Ok(match is_declined {
             true => VisitAnswers::Declined,

@@ -409,3 +409,48 @@ fn refused_url_of_a_required_visit_is_not_called_unnamed() {
         assert!(text(data.clone()).contains("does not say which"), "{data}");
     }
 }
+
+#[test]
+fn answer_of_another_shape_than_its_question_wants_is_an_error() {
+    for (method, good, bad) in [
+        (
+            Method::ElicitationCreate,
+            r#"{"action":"decline"}"#,
+            r#"{"action":"maybe"}"#,
+        ),
+        (
+            Method::SamplingCreateMessage,
+            r#"{"role":"assistant","model":"m","content":{"type":"text","text":"a"}}"#,
+            r#"{"action":"accept"}"#,
+        ),
+        (Method::RootsList, r#"{"roots":[]}"#, "5"),
+    ] {
+        let answered = |answer: &'static str| -> Value {
+            let (id, answer) = (
+                RequestId::from_text("1"),
+                Bytes::from_static(answer.as_bytes()),
+            );
+            let lifted = lift_answer(method, &answer);
+            let sent = response(Revision::V2025_11_25, &id, method, None, Ok(answer));
+            let sent: Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(lifted.is_ok(), sent["error"].is_null(), "{sent}");
+            sent
+        };
+        assert!(answered(good)["result"].is_object());
+        assert!(answered(bad)["error"].is_object());
+    }
+}
+
+#[test]
+fn input_response_that_answers_no_question_is_named() {
+    let roots = r#"{"a":{"action":"cancel"},"b":{"roots":[]}}"#;
+    assert!(check_input_responses(roots.as_bytes()).is_ok());
+    for bad in ["5", "null", "{}", r#"{"action":"zz"}"#] {
+        let answers = format!(r#"{{"a":{{"action":"cancel"}},"b \"":{bad}}}"#);
+        let failure = check_input_responses(answers.as_bytes()).unwrap_err();
+        assert!(
+            failure.message().contains(r#"`inputResponses.b "`"#),
+            "{failure:?}"
+        );
+    }
+}

@@ -6,7 +6,6 @@ use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::Sleep;
-use weir_core::parked::is_answer_shape;
 use weir_era::server_questions;
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
@@ -29,8 +28,7 @@ pub(super) struct QuestionRound {
 }
 
 impl QuestionRound {
-    /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot. An answer
-    /// without the shape of its question's result counts as the client's error.
+    /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot.
     pub(super) fn take_answer(
         &mut self,
         key: String,
@@ -38,14 +36,10 @@ impl QuestionRound {
         outcome: Result<Bytes, Bytes>,
     ) {
         let error = match outcome {
-            Ok(result) if is_answer_shape(method, &result) => {
-                let answer = server_questions::lift_answer(&result);
-                return self.answers.push((key, answer));
-            }
-            Ok(_) => ErrorObject::new(
-                error_code::INVALID_PARAMS,
-                "the client's answer is not a result of the question",
-            ),
+            Ok(result) => match server_questions::lift_answer(method, &result) {
+                Ok(answer) => return self.answers.push((key, answer)),
+                Err(error) => error,
+            },
             Err(error) => ErrorObject::parse(&error).unwrap_or_else(|_| {
                 ErrorObject::new(error_code::INTERNAL_ERROR, "a malformed error")
             }),
