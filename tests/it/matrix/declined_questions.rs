@@ -192,6 +192,28 @@ pub async fn withdrawn_server_request_reaches_no_client_or_is_cancelled_there(
     FeatureSupport::Carried
 }
 
+/// Whoever wants the answer, the client need not ask its user any more.
+pub async fn cancelled_call_withdraws_its_question(world: &QuestionPairing) -> FeatureSupport {
+    if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
+        return FeatureSupport::NotInRevision;
+    }
+    let client = world.able("/shop").await;
+    let mut call = client.start_call("elicit", json!({}), None).await;
+    let asked = call.next().await.unwrap();
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    let rest = client.cancel(call).await.unwrap().read_rest().await;
+    let told: Vec<_> = rest
+        .iter()
+        .map(|message| (&message["method"], &message["params"]["requestId"]))
+        .collect();
+    assert_eq!(
+        told,
+        [(&json!("notifications/cancelled"), &asked["id"])],
+        "{rest:?}"
+    );
+    FeatureSupport::Carried
+}
+
 // Proves R193.
 pub async fn a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
     world: &QuestionPairing,

@@ -246,6 +246,10 @@ async fn asks(world: server_questions::QuestionPairing) -> SupportReport {
         )
         .await,
     );
+    report.add(
+        "elicitation",
+        declined_questions::cancelled_call_withdraws_its_question(&world).await,
+    );
     let own =
         declined_questions::a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(&world)
             .await;

@@ -146,7 +146,7 @@ impl ClientAsker {
     }
 
     /// Withdraws all open questions: their call is over.
-    fn withdraw_all(&mut self) {
+    pub(crate) fn withdraw_all(&mut self) {
         self.questions.withdraw_all(self.is_listening);
     }
 

@@ -89,9 +89,7 @@ impl ClientQuestions {
         self.open.is_empty()
     }
 
-    /// The name of a URL elicitation towards the client. It is derived from the server's own name.
-    /// So it is recognised again when the server reports, in any call or outside of all, that the
-    /// URL was visited.
+    /// The name of a URL elicitation towards the client.
     pub(crate) fn elicitation_id(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
         elicitation_id(&self.shared, self.session, theirs)
     }
@@ -170,10 +168,8 @@ impl ClientQuestions {
 
     /// Withdraws all open questions; cancels them at the client if it still reads.
     pub(crate) fn withdraw_all(&mut self, listening: bool) {
-        for open in self.open.drain(..) {
-            if listening {
-                self.outgoing.withdraw(&open.id);
-            }
+        for open in self.open.drain(..).filter(|_| listening) {
+            self.outgoing.withdraw(&open.id);
         }
     }
 
@@ -239,7 +235,8 @@ impl ClientQuestions {
     }
 }
 
-/// The name of a URL elicitation for any question of a session.
+/// The name of a URL elicitation towards the client of a session. It is derived from the server's
+/// own name, by which the server reports, in any call or outside of all, that the URL was visited.
 pub(crate) fn elicitation_id(
     shared: &FrontState,
     session: SessionKey,

@@ -148,6 +148,14 @@ impl RunningCall {
         Some(ReplyEvent::End(end))
     }
 
+    /// Cancels the call for its client. Returns the next message that withdraws a question from it.
+    fn cancel(&mut self) -> Option<Bytes> {
+        self.stage = CallStage::Over;
+        let asker = self.asker.as_mut()?;
+        asker.withdraw_all();
+        asker.next_message()
+    }
+
     fn is_over(&self) -> bool {
         matches!(self.stage, CallStage::Over)
     }
@@ -227,11 +235,14 @@ impl OwnedCall {
         if let Some(owner) = &mut self.session
             && owner.cancelled.as_mut().poll(cx).is_ready()
         {
-            let cut_off = self.running.take().filter(|running| !running.is_over());
             let is_of_client = owner.cancellation.cause() == Some(CancellationCause::Client);
-            let is_silent = is_of_client || owner.is_over_http_sse;
+            let running = self.running.as_mut().filter(|_| is_of_client);
+            if let Some(message) = running.and_then(RunningCall::cancel) {
+                return Poll::Ready(CallStep::Message(message));
+            }
+            let cut_off = self.running.take().filter(|running| !running.is_over());
             return Poll::Ready(match cut_off {
-                Some(_) if !is_silent => {
+                Some(_) if !is_of_client && !owner.is_over_http_sse => {
                     let failure = LostAnswer::WithSession.failure().because(CancelledCall);
                     CallStep::Event(ReplyEvent::End(failure.into()))
                 }
