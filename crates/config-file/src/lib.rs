@@ -15,6 +15,7 @@ pub mod document;
 pub mod edit;
 pub mod env;
 pub mod foreign;
+pub mod host_pattern;
 pub mod http_url;
 pub mod json;
 mod line_index;

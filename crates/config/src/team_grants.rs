@@ -1,16 +1,13 @@
 //! `teams`: the rights of the files in the `include` folder.
 
-pub(crate) mod host_pattern;
-
 use std::collections::HashMap;
 use std::path::{Component, Path as FilePath};
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::host_pattern::HostPattern;
 use weir_config_file::raw::{OrderedMap, RawConsent, RawTeam};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
-
-pub(super) use host_pattern::HostPattern;
 
 /// The rights of all teams, by the names of their files without the extension.
 #[derive(Clone, Debug, Default)]

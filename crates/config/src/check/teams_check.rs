@@ -3,13 +3,13 @@
 use std::path::Path as FilePath;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::host_pattern::HostPattern;
 use weir_config_file::raw::{OrOff, RawEndpoint, RawOutbound, RawTeamFile};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
 use crate::check::config_defaults::ConfigDefaults;
 use crate::config_part::EarlierFiles;
-use crate::team_grants::host_pattern::HostPattern;
 use crate::team_grants::{TeamGrant, has_parent, matches_any};
 
 /// Checks a team's file against its rights.

@@ -1,11 +1,11 @@
-//! Hosts that a team's URLs may name.
+//! Hosts that URLs may name.
 
 use http::Uri;
 use http::uri::Authority;
 
 /// A host, or all hosts of a domain, on one port or on all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostPattern {
+pub struct HostPattern {
     /// The name in lower case. For a domain, the part after the `*`, with its dot.
     name: String,
     /// True for `*.domain`.
@@ -15,7 +15,7 @@ pub(crate) struct HostPattern {
 
 impl HostPattern {
     /// Parses `name`, `name:port`, an address, or `*.domain`. Returns `None` for other texts.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (domain, rest) = match text.strip_prefix('*') {
             Some(rest) => (true, rest.strip_prefix('.')?),
             None => (false, text),
@@ -39,7 +39,7 @@ impl HostPattern {
     }
 
     /// Reports if a URL's host matches. A domain's own name is not one of its hosts.
-    pub(crate) fn fits(&self, url: &Uri) -> bool {
+    pub fn fits(&self, url: &Uri) -> bool {
         let Some(host) = url.host() else { return false };
         let usual = if url.scheme_str() == Some("https") {
             443
