@@ -41,10 +41,7 @@ struct RevisionSchema {
 }
 
 impl ProtocolSchemas {
-    /// Takes the files of a folder.
-    ///
-    /// # Panics
-    /// At the use of a revision whose file is missing or not JSON.
+    /// Takes the files of a folder. A check panics if the file of its revision is missing or broken.
     pub fn load(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -82,10 +79,9 @@ impl ProtocolSchemas {
         if revision.is_modern() && message["method"].as_str().is_some_and(of_tasks) {
             return Ok(());
         }
-        let side = if sender == MessageSender::Client {
-            "Client"
-        } else {
-            "Server"
+        let side = match sender {
+            MessageSender::Client => "Client",
+            MessageSender::Server => "Server",
         };
         match envelope {
             "JSONRPCRequest" => self.check_as(revision, &format!("{side}Request"), message),
@@ -125,17 +121,15 @@ impl ProtocolSchemas {
             .take(MAX_SHOWN)
             .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
             .collect();
-        if wrong.is_empty() {
-            Ok(())
-        } else {
-            Err(format!(
-                "no {definition} of {revision:?}: {wrong:?} in {value}"
-            ))
-        }
+        let message = || format!("no {definition} of {revision:?}: {wrong:?} in {value}");
+        wrong.is_empty().then_some(()).ok_or_else(message)
     }
 
     /// Checks the errors that modern revisions define a shape for.
     fn check_error(&self, revision: Revision, message: &Value) -> Result<(), String> {
+        if !revision.is_modern() {
+            return Ok(());
+        }
         let definition = match message["error"]["code"].as_i64() {
             Some(weir_wire::error_code::HEADER_MISMATCH) => "HeaderMismatchError",
             Some(weir_wire::error_code::MISSING_REQUIRED_CLIENT_CAPABILITY) => {
@@ -146,11 +140,7 @@ impl ProtocolSchemas {
             }
             _ => return Ok(()),
         };
-        if revision.is_modern() {
-            self.check_as(revision, definition, message)
-        } else {
-            Ok(())
-        }
+        self.check_as(revision, definition, message)
     }
 }
 
