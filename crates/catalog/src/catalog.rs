@@ -14,11 +14,11 @@ use weir_core::endpoint::{Endpoint, UpstreamRules};
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::AnnouncementMap;
-use weir_core::seal::Sealer;
 use weir_core::supervision::run_supervised;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::zeroed_counters::start_endpoint_at_zero;
 use weir_core::upstream::{ListKind, Upstream};
+use weir_seal::Sealer;
 
 use crate::call_timings::CallTimings;
 use crate::catalog_source::CatalogSource;

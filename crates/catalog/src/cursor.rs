@@ -10,8 +10,8 @@ use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{Audience, Random};
 use weir_core::principal::Principal;
-use weir_core::seal::Sealer;
 use weir_core::upstream::ListKind;
+use weir_seal::Sealer;
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 1;

@@ -14,8 +14,8 @@ use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
 use weir_core::names::EndpointId;
 use weir_core::port::Random;
-use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::ListKind;
+use weir_seal::{Sealer, SealerKey};
 
 use crate::cursor::{Cursor, CursorScope};
 

@@ -38,7 +38,6 @@ pub mod question;
 pub mod reply;
 mod reply_events;
 pub mod resource_uri;
-pub mod seal;
 pub mod secrets;
 pub mod server_item;
 pub mod session_notifier;

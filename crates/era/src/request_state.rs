@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::port::{Random, ReplicaId};
-use weir_core::seal::Sealer;
 use weir_core::{CallResumption, EndpointId, ParkedId, Principal};
+use weir_seal::Sealer;
 
 pub use url_visits::{UrlVisits, VisitAnswers, VisitedUrl};
 

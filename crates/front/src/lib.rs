@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use weir_core::seal::Sealer;
 use weir_layers::state::FrontState;
 pub use weir_listen::{
     AcceptedStream, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
@@ -35,6 +34,7 @@ use weir_listen::{
     ReplicaStreamsSlot,
 };
 use weir_router::Router;
+use weir_seal::Sealer;
 
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
 pub use overview::{FrontOverview, SessionSeen};

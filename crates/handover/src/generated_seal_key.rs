@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
-use weir_core::seal::{Sealer, SealerKey};
+use weir_seal::{Sealer, SealerKey};
 
 /// The generated sealing key of a weir without `keys` in its config. Sealed values open in this
 /// process and its successors.

@@ -7,9 +7,9 @@ use weir_core::port::{
     AuditLog, Authorizer, Clock, Limiter, MessageBus, Random, RecordStore, ReplayLog,
     ReplicaDirectory, ReplicaId, Verifier,
 };
-use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
 use weir_listen::{OtherProcess, RequestForwarder};
+use weir_seal::Sealer;
 use weir_session::{SessionIds, SessionPorts};
 
 /// The ports that the client side needs.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_catalog::Catalog;
 use weir_core::hold::HoldShare;
-use weir_core::seal::Sealer;
 use weir_router::Router;
+use weir_seal::Sealer;
 use weir_session::{
     KnownClients, LegacySessions, OpenStreams, SessionUpkeep, SseConnections, run_upkeep,
 };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use weir_core::instant::millis;
 use weir_core::port::{ChangeTarget, ChangeVersion, Random, SharedChange};
-use weir_core::seal::{Sealer, SealingKeyName};
+use weir_seal::{Sealer, SealingKeyName};
 
 /// The layout of values: the first byte of the sealed bytes.
 const LAYOUT: u8 = 1;
@@ -153,7 +153,7 @@ fn purpose(target: &ChangeTarget) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::seal::SealerKey;
+    use weir_seal::SealerKey;
     use weir_testkit::FakeRandom;
 
     use super::*;

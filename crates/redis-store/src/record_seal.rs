@@ -62,7 +62,7 @@ mod tests {
     use std::sync::Arc;
 
     use weir_core::Principal;
-    use weir_core::seal::Sealer;
+    use weir_seal::Sealer;
     use weir_testkit::FakeRandom;
 
     use super::*;

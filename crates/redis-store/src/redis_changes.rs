@@ -17,7 +17,7 @@ use weir_core::port::{
     BoxFuture, BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, MessageBus,
     Random, ReplicaId, SharedChange, SharedChanges, StoreError, full_jitter, random_id,
 };
-use weir_core::seal::{Sealer, SealingKeyName};
+use weir_seal::{Sealer, SealingKeyName};
 
 use crate::change_seal::{
     ChangeSeal, UnusableValue, entry_end, field_name, millis_text, target_of,

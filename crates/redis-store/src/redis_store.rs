@@ -15,7 +15,7 @@ use weir_core::port::{
     Clock, MessageBus, Random, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
     StoreError, TaskBook,
 };
-use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
+use weir_seal::{Sealer, SealerKey, SealingKeyName};
 use weir_store::{MemoryBus, PendingCount, PendingSum};
 
 use crate::lease_trips::keep_leasing;

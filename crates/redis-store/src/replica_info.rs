@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use weir_core::seal::SealingKeyName;
+use weir_seal::SealingKeyName;
 
 /// The facts of a replica for the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

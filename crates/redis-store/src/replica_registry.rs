@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use weir_core::port::{
     BoxFuture, Clock, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, full_jitter, random_id,
 };
-use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
+use weir_seal::{SealerKey, SealingKeyName};
 use weir_store::{FrameNumbers, SentFrames};
 
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};

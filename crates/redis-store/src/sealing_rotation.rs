@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_core::port::ReplicaId;
-use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
+use weir_seal::{Sealer, SealerKey, SealingKeyName};
 
 use crate::replica_info::ReplicaInfo;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::port::Random;
-use weir_core::seal::Sealer;
+use weir_seal::Sealer;
 
 /// Seals the values of one namespace.
 #[derive(Clone)]

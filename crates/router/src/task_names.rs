@@ -15,7 +15,7 @@ use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Clock, KeptTask, Random, ReplicaId, TaskBook, random_id};
 use weir_core::principal::Principal;
-use weir_core::seal::Sealer;
+use weir_seal::Sealer;
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 3;

@@ -11,7 +11,7 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest as _, Sha256};
 
-use crate::port::environment::Random;
+use weir_core::port::Random;
 
 const NONCE: usize = 24;
 /// A sealed text longer than this is refused before it is decoded.

@@ -4,7 +4,7 @@
 use quick_cache::sync::Cache;
 use weir_core::Principal;
 use weir_core::port::ReplicaId;
-use weir_core::seal::{Sealer, SealingKeyName};
+use weir_seal::{Sealer, SealingKeyName};
 
 /// The most ids that are kept, of some 250 bytes each. Another one is opened with every request.
 const MAX_OPENED_IDS: usize = 10_000;

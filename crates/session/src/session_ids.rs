@@ -11,7 +11,7 @@ use data_encoding::BASE64URL_NOPAD;
 use http::HeaderValue;
 use weir_core::Principal;
 use weir_core::port::{Random, ReplicaId};
-use weir_core::seal::Sealer;
+use weir_seal::Sealer;
 
 use crate::opened_ids::{NamedSession, OpenedIds};
 
@@ -126,7 +126,7 @@ fn purpose(principal: &Principal) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::seal::SealerKey;
+    use weir_seal::SealerKey;
     use weir_testkit::FixedRandom;
 
     use super::*;

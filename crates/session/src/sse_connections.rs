@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::{Random, ReplicaId};
-use weir_core::seal::Sealer;
 use weir_core::{EndpointId, Principal};
 use weir_era::session::LegacySessionRecord;
+use weir_seal::Sealer;
 use weir_wire::sse::StreamEncoder;
 
 use crate::pending_answers::PendingAnswers;
@@ -252,7 +252,7 @@ impl fmt::Debug for SseConnections {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::seal::SealerKey;
+    use weir_seal::SealerKey;
     use weir_testkit::FixedRandom;
     use weir_wire::{LogLevel, Revision};
 

@@ -16,7 +16,6 @@ use weir_cluster::{
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{BoxFuture, ReplicaId, SharedChanges};
 use weir_core::principal::Subject;
-use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::Upstream;
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
@@ -31,6 +30,7 @@ use weir_redis_store::{
     OwnReplica, RedisSettings, RedisStore, RedisTopology, ServerDialer, StorePorts,
 };
 use weir_router::{Gates, Router};
+use weir_seal::{Sealer, SealerKey};
 use weir_singleton::{SingletonPorts, Singletons};
 use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
 use weir_upstream_core::settings::UpstreamBounds;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_core::failure::FailureKind;
-use weir_core::seal::SealerKey;
+use weir_seal::SealerKey;
 use weir_testkit::FixedRandom;
 
 use super::*;

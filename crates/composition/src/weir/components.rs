@@ -12,7 +12,6 @@ use weir_config::Config;
 use weir_core::port::{
     Clock, Random, RecordStore, ReplayLog, ReplicaId, SharedChanges, SharedCounters,
 };
-use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
 use weir_explain::{Explainer, ExplainerSources};
@@ -26,6 +25,7 @@ use weir_process::keeper::ChildKeeper;
 use weir_redis_store::{SharedReplays, StorePorts};
 use weir_router::Gates;
 use weir_router::Router;
+use weir_seal::Sealer;
 use weir_store::{
     MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays, MemoryTasks, TaskCaps,
 };

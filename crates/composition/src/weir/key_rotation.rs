@@ -6,8 +6,8 @@ use std::time::Duration;
 use weir_cluster::ClusterTls;
 use weir_config::{Config, SealingKey};
 use weir_core::port::Clock;
-use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_front::Front;
+use weir_seal::{SealerKey, SealingKeyName};
 use weir_store::TaskCaps;
 
 use crate::weir::applied_config::keys_need_restart;

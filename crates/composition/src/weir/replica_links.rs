@@ -17,13 +17,13 @@ use weir_core::port::{
     BoxFuture, ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
     ReplicaSeen, SharedChanges, SharedCounters, SharedRates, TaskBook,
 };
-use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{
     OwnReplica, RedisStore, SealingKeyUse, SharedRecords, SharedReplays, StorePorts,
 };
+use weir_seal::{SealerKey, SealingKeyName};
 use weir_singleton::{SingletonPorts, Singletons};
 use weir_store::MemoryBus;
 

@@ -2,7 +2,7 @@
 
 use weir_cluster::{ClusterSecret, ClusterTls};
 use weir_config::SealingKey;
-use weir_core::seal::SealerKey;
+use weir_seal::SealerKey;
 
 /// Returns the keys of a config as they seal and open.
 pub(super) fn sealer_keys(keys: &[SealingKey]) -> Vec<SealerKey> {

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{AuditLog, Authorizer, RecordKey, ReplicaId, Verifier};
-use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
 use weir_listen::{OtherProcess, RequestForwarder};
 use weir_policy::rules::PolicyAuthorizer;
 use weir_router::Router;
+use weir_seal::{Sealer, SealerKey};
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 

@@ -9,8 +9,8 @@ use weir_core::port::{
     RecordKey, RecordPlace, RecordStore as _, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
     StoreError, WriteCondition, WriteOutcome,
 };
-use weir_core::seal::{Sealer, SealerKey};
 use weir_replica_testkit::RedisServer;
+use weir_seal::{Sealer, SealerKey};
 use weir_store::{MemoryBus, MemoryRecords, RecordCaps};
 use weir_testkit::{FakeRandom, TokioClock, wait_for_condition};
 

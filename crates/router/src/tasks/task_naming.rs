@@ -234,7 +234,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use weir_core::call::SessionKey;
     use weir_core::names::UpstreamId;
-    use weir_core::seal::Sealer;
+    use weir_seal::Sealer;
     use weir_store::{MemoryTasks, TaskCaps};
     use weir_testkit::{FakeClock, FakeRandom};
 

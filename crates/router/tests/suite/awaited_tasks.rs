@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use weir_core::call::TaskMode;
 use weir_core::failure::UpstreamError;
-use weir_core::seal::Sealer;
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_router::TaskNames;
 use weir_router::live_calls::StopReason;
+use weir_seal::Sealer;
 use weir_store::{MemoryTasks, TaskCaps};
 use weir_wire::method::Method;
 

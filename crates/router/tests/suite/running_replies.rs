@@ -11,10 +11,10 @@ use weir_core::call::{CallResumption, InputMode, TaskMode};
 use weir_core::names::UpstreamId;
 use weir_core::question::{AnswerEvent, PendingQuestion, UpstreamQuestion};
 use weir_core::reply::{PayloadSource, ReplySource};
-use weir_core::seal::Sealer;
 use weir_core::{Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_router::TaskNames;
 use weir_router::live_calls::StopReason;
+use weir_seal::Sealer;
 use weir_store::{MemoryParking, MemoryTasks, ParkingCaps, TaskCaps};
 use weir_wire::method::Method;
 

@@ -13,9 +13,9 @@ use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize, UpstreamRules};
 use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
 use weir_core::port::{BoxFuture, Clock, Evidence, ListAnnouncements, Random, Verifier};
 use weir_core::principal::VerifiedIdentity;
-use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{Endpoint, Failure, Principal};
+use weir_seal::{Sealer, SealerKey};
 
 use super::{ScriptedGate, ScriptedUpstream};
 
