@@ -42,8 +42,8 @@ pub use records::{
 };
 pub use replay_log::{LOST_ANSWER, ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
-    BusMessage, MessageBus, OutageCounting, ReplicaDirectory, ReplicaId, ReplicaSeen,
-    SharedCounters,
+    BusMessage, CounterAddition, CounterValue, MessageBus, OutageCounting, ReplicaDirectory,
+    ReplicaId, ReplicaSeen, SharedCounters,
 };
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use shared_changes::{

@@ -2,8 +2,8 @@
 //!
 //! A request pays at three points: its address before authentication, its principal before its body
 //! is read, and each call by its cost, once its tool is known. A principal's own limits come before
-//! shared ones, so that a refused caller takes no budget from the others. A charge before a refusal
-//! is not refunded.
+//! shared ones, so that a refused caller takes no budget from the others. The charge of a rate before
+//! a refusal is not refunded; a daily quota is charged last, once the call has its slots.
 //!
 //! Replicas that share a store share the rates through the port `SharedRates`, and daily quotas
 //! through `SharedCounters`. Slots are of this replica alone, and so is the rate of an address: it
@@ -166,7 +166,9 @@ impl PolicyLimiter {
         self.slots.enter(principal, upstream, &rates.concurrency)
     }
 
-    /// Makes the charges from a pending one on, takes the daily quotas, and waits for the slots.
+    /// Makes the charges from a pending one on, waits for the slots, and takes the daily quotas. The
+    /// quotas count calls that run, so a call that gets no slot takes nothing from them; a call that
+    /// they would refuse does not wait for a slot.
     async fn admit_later<'a>(
         &'a self,
         call: LimitedCall<'a>,
@@ -181,15 +183,20 @@ impl PolicyLimiter {
             }
             pending = self.charge_from(index + 1, &charges, &call)?;
         }
-        let due = charges.iter().flatten().filter_map(LimitCharge::quota);
-        self.quotas.spend(due.collect(), rates.uncounted).await?;
-        match self
+        let quotas = charges.iter().flatten().filter_map(LimitCharge::quota);
+        let due: Vec<_> = quotas.collect();
+        let permit = match self
             .slots
             .enter(call.principal, call.upstream, &rates.concurrency)?
         {
-            PermitWait::Now(permit) => Ok(permit),
-            PermitWait::Later(turn) => turn.await,
-        }
+            PermitWait::Now(permit) => permit,
+            PermitWait::Later(turn) => {
+                self.quotas.check(&due, rates.uncounted).await?;
+                turn.await?
+            }
+        };
+        self.quotas.spend(&due, rates.uncounted).await?;
+        Ok(permit)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_core::port::StoreError;
+use weir_core::port::{CounterAddition, CounterValue, StoreError};
 use weir_store::ExpiringTable;
 
 /// The most counters that are known. Their names come from the config and from principals, so this
@@ -47,6 +47,12 @@ impl CounterTable {
         all.get_mut(name, now).map_or(0, |known| known.seen)
     }
 
+    /// The amount that the store lacks.
+    pub(crate) fn owed(&self, name: &str, now: Duration) -> u64 {
+        let mut all = self.0.lock();
+        all.get_mut(name, now).map_or(0, |known| known.owed)
+    }
+
     /// Takes a value from the store. Returns the value that decides: the store's, or a higher one
     /// while the store lacks amounts of this replica.
     pub(crate) fn follow(&self, name: &str, stored: StoredValue, now: Duration) -> u64 {
@@ -61,21 +67,26 @@ impl CounterTable {
         if known.owed > 0 { known.total } else { value }
     }
 
-    /// Adds an amount that the store did not confirm. Returns the new value.
+    /// Makes an addition that the store did not confirm. `is_owed`: the store lacks it for certain.
     pub(crate) fn add_alone(
         &self,
-        name: &str,
-        added: UnconfirmedAmount,
-        ends: Duration,
+        addition: CounterAddition<'_>,
+        is_owed: bool,
         now: Duration,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<CounterValue, StoreError> {
+        let amount = addition.amount;
         let mut all = self.0.lock();
         let known = all
-            .get_or_insert(name, ends, now)
+            .get_or_insert(addition.name, now + addition.ttl, now)
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
-        known.total = known.total.saturating_add(added.amount);
-        known.owed = known.owed.saturating_add(added.owed);
-        Ok(known.total)
+        let sum = known.total.saturating_add(amount);
+        let is_added = sum <= addition.most;
+        if is_added {
+            known.total = sum;
+            known.owed += if is_owed { amount } else { 0 };
+        }
+        let value = known.total;
+        Ok(CounterValue { value, is_added })
     }
 
     /// Takes the amount to send to the store. It is owed until [`Self::settle`].
@@ -100,14 +111,6 @@ impl CounterTable {
     }
 }
 
-/// An amount whose addition the store did not confirm.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UnconfirmedAmount {
-    pub(crate) amount: u64,
-    /// The part of it that the store lacks for certain.
-    pub(crate) owed: u64,
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -120,8 +123,20 @@ mod tests {
         StoredValue { value, ends: END }
     }
 
-    fn unconfirmed(amount: u64, owed: u64) -> UnconfirmedAmount {
-        UnconfirmedAmount { amount, owed }
+    /// Adds one after another without the store, up to ten at most.
+    fn add_alone(table: &CounterTable, amount: u64, is_owed: bool) -> (u64, bool) {
+        let counted = table.add_alone(addition("a", amount), is_owed, NOW);
+        let CounterValue { value, is_added } = counted.unwrap();
+        (value, is_added)
+    }
+
+    fn addition(name: &str, amount: u64) -> CounterAddition<'_> {
+        CounterAddition {
+            name,
+            amount,
+            most: 10,
+            ttl: END - NOW,
+        }
     }
 
     #[test]
@@ -130,10 +145,8 @@ mod tests {
         assert_eq!(table.follow("a", stored(4), NOW), 4);
         // Answers may come in another order.
         assert_eq!(table.follow("a", stored(3), NOW), 3);
-        assert_eq!(
-            table.add_alone("a", unconfirmed(2, 2), END, NOW).unwrap(),
-            6
-        );
+        assert_eq!(add_alone(&table, 2, true), (6, true));
+        assert_eq!(table.owed("a", NOW), 2);
         assert_eq!((table.seen("a", NOW), table.take_owed("a", NOW)), (4, 2));
         // It is sent once.
         assert_eq!(table.take_owed("a", NOW), 0);
@@ -149,29 +162,29 @@ mod tests {
     fn unconfirmed_amount_that_the_store_may_have_is_not_owed() {
         let table = CounterTable::default();
         table.follow("a", stored(4), NOW);
-        assert_eq!(
-            table.add_alone("a", unconfirmed(2, 0), END, NOW).unwrap(),
-            6
-        );
-        assert_eq!(
-            table.add_alone("a", unconfirmed(1, 1), END, NOW).unwrap(),
-            7
-        );
+        assert_eq!(add_alone(&table, 2, false), (6, true));
+        assert_eq!(add_alone(&table, 1, true), (7, true));
         assert_eq!(table.take_owed("a", NOW), 1);
+    }
+
+    #[test]
+    fn amount_beyond_the_highest_value_is_neither_counted_nor_owed() {
+        let table = CounterTable::default();
+        table.follow("a", stored(8), NOW);
+        assert_eq!(add_alone(&table, 3, true), (8, false));
+        assert_eq!(add_alone(&table, 2, true), (10, true));
+        assert_eq!(add_alone(&table, 1, true), (10, false));
+        assert_eq!(table.take_owed("a", NOW), 2);
     }
 
     #[test]
     fn counter_falls_away_at_its_end() {
         let table = CounterTable::default();
         table.follow("a", stored(4), NOW);
-        table.add_alone("a", unconfirmed(2, 2), END, NOW).unwrap();
+        add_alone(&table, 2, true);
         assert_eq!((table.seen("a", END), table.take_owed("a", END)), (0, 0));
-        assert_eq!(
-            table
-                .add_alone("a", unconfirmed(1, 1), END * 2, END)
-                .unwrap(),
-            1
-        );
+        let counted = table.add_alone(addition("a", 1), true, END).unwrap();
+        assert_eq!(counted.value, 1);
     }
 
     #[test]
@@ -179,20 +192,12 @@ mod tests {
         let table = CounterTable::default();
         for n in 0..MAX_COUNTERS {
             table
-                .add_alone(&n.to_string(), unconfirmed(1, 1), END, NOW)
+                .add_alone(addition(&n.to_string(), 1), true, NOW)
                 .unwrap();
         }
-        assert!(
-            table
-                .add_alone("one more", unconfirmed(1, 1), END, NOW)
-                .is_err()
-        );
+        let more = addition("one more", 1);
+        assert!(table.add_alone(more, true, NOW).is_err());
         assert_eq!(table.follow("one more", stored(3), NOW), 3);
-        assert_eq!(
-            table
-                .add_alone("one more", unconfirmed(1, 1), END * 2, END)
-                .unwrap(),
-            1
-        );
+        assert_eq!(table.add_alone(more, true, END).unwrap().value, 1);
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use weir_core::port::{BoxFuture, Clock, OutageCounting, SharedCounters, StoreError};
+use weir_core::port::{
+    BoxFuture, Clock, CounterAddition, CounterValue, OutageCounting, SharedCounters, StoreError,
+};
 use weir_core::telemetry::instruments;
 
-use crate::counter_table::{CounterTable, StoredValue, UnconfirmedAmount};
+use crate::counter_table::{CounterTable, StoredValue};
 use crate::link_status::CommandEffect;
 use crate::redis_link::{CommandFailure, RedisLink, RunningCommand};
 use crate::scripts::COUNT;
@@ -56,11 +58,17 @@ impl RedisCounters {
 
     async fn add_shared(
         &self,
-        name: &str,
-        amount: u64,
-        ttl: Duration,
-    ) -> Result<u64, CommandFailure> {
-        let stored = self.send(name, amount, ttl).await?;
+        addition: CounterAddition<'_>,
+    ) -> Result<CounterValue, CommandFailure> {
+        let name = addition.name;
+        // The store gets the debt afterwards: it counts already.
+        let owed = self.known.owed(name, self.clock.monotonic());
+        let (stored, is_added) = self
+            .send(CounterAddition {
+                most: addition.most.saturating_sub(owed),
+                ..addition
+            })
+            .await?;
         // Only now: a command without an answer may have run, and a large debt would count twice.
         let mut debt = SentDebt {
             counters: self,
@@ -68,10 +76,15 @@ impl RedisCounters {
             amount: self.known.take_owed(name, self.clock.monotonic()),
             has_arrived: false,
         };
+        let whole = CounterAddition {
+            amount: debt.amount,
+            most: u64::MAX,
+            ..addition
+        };
         let stored = match debt.amount {
             0 => stored,
-            owed => match self.send(name, owed, ttl).await {
-                Ok(later) => {
+            _ => match self.send(whole).await {
+                Ok((later, _)) => {
                     debt.has_arrived = true;
                     later
                 }
@@ -82,50 +95,47 @@ impl RedisCounters {
             },
         };
         drop(debt);
-        Ok(self.known.follow(name, stored, self.clock.monotonic()))
+        let value = self.known.follow(name, stored, self.clock.monotonic());
+        Ok(CounterValue { value, is_added })
     }
 
+    /// Returns the value in the store, and if the amount was added.
     async fn send(
         &self,
-        name: &str,
-        amount: u64,
-        ttl: Duration,
-    ) -> Result<StoredValue, CommandFailure> {
+        addition: CounterAddition<'_>,
+    ) -> Result<(StoredValue, bool), CommandFailure> {
         let begun = self.clock.monotonic();
         let mut call = COUNT.prepare_invoke();
-        call.key(format!("{}:c:{name}", self.namespace))
-            .arg(amount.min(i64::MAX as u64))
-            .arg(ttl.as_millis().max(1).to_string())
-            .arg(self.known.seen(name, begun));
+        call.key(format!("{}:c:{}", self.namespace, addition.name))
+            .arg(addition.amount.min(i64::MAX as u64))
+            .arg(addition.ttl.as_millis().max(1).to_string())
+            .arg(self.known.seen(addition.name, begun))
+            .arg(addition.most.min(i64::MAX as u64));
         let limit = self.link.command_timeout();
-        let (value, left): (u64, u64) = self.link.run_script(COUNTING, limit, &call).await?;
-        Ok(StoredValue {
-            value,
-            // Not later than in the store, or a counter would outlive its end there.
-            ends: begun + Duration::from_millis(left),
-        })
+        let (value, left, is_added): (u64, u64, bool) =
+            self.link.run_script(COUNTING, limit, &call).await?;
+        // Not later than in the store, or a counter would outlive its end there.
+        let ends = begun + Duration::from_millis(left);
+        Ok((StoredValue { value, ends }, is_added))
     }
 }
 
 impl SharedCounters for RedisCounters {
     fn add<'a>(
         &'a self,
-        name: &'a str,
-        amount: u64,
-        ttl: Duration,
+        addition: CounterAddition<'a>,
         in_outage: OutageCounting,
-    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<CounterValue, StoreError>> {
         Box::pin(async move {
-            match (self.add_shared(name, amount, ttl).await, in_outage) {
-                (Ok(all), _) => Ok(all),
+            match (self.add_shared(addition).await, in_outage) {
+                (Ok(counted), _) => Ok(counted),
                 (Err(failure), OutageCounting::Fails) => Err(failure.into()),
                 (Err(failure), OutageCounting::Own) => {
                     let labels = [KeyValue::new("operation", COUNTING.operation)];
                     instruments().store_fallbacks.add(1, &labels);
                     let now = self.clock.monotonic();
-                    let owed = if failure.may_run_later() { 0 } else { amount };
-                    self.known
-                        .add_alone(name, UnconfirmedAmount { amount, owed }, now + ttl, now)
+                    let is_owed = !failure.may_run_later();
+                    self.known.add_alone(addition, is_owed, now)
                 }
             }
         })

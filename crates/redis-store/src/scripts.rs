@@ -123,22 +123,25 @@ return record[1] and 1 or 0
     )
 });
 
-/// Adds to a counter, which falls away a time after its first use. Key: the counter. Arguments: the
-/// amount, the milliseconds that it lives, and a value that it had: a lower one means that data was
-/// lost, and the amount is added to the value that it had. Returns the new value, and the milliseconds
-/// that are left of its life.
+/// Adds to a counter, which falls away a time after its first use, unless it would exceed its highest
+/// value. Key: the counter. Arguments: the amount, the milliseconds that it lives, a value that it
+/// had (a lower one means that data was lost, and the amount is added to the value that it had), and
+/// its highest value. Returns its value, the milliseconds that are left of its life, and 1 if the
+/// amount was added.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local value = redis.call('INCRBY', KEYS[1], ARGV[1])
-local lost = ARGV[3] + ARGV[1] - value
+local value = redis.call('INCRBY', KEYS[1], 0)
+local lost = ARGV[3] - value
 if lost > 0 then value = redis.call('INCRBY', KEYS[1], lost) end
+local added = value + ARGV[1] <= tonumber(ARGV[4])
+if added then value = redis.call('INCRBY', KEYS[1], ARGV[1]) end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   left = tonumber(ARGV[2])
 end
-return {value, left}
+return {value, left, added and 1 or 0}
 ",
     )
 });

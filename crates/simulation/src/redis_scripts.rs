@@ -45,7 +45,7 @@ const SCRIPTS: &[(&str, &str, ScriptFn)] = &[
     ),
     ("72129ac1b7215c9e67707251440f4160b62a3384", "SAVE", save),
     ("82b5b6f29ae3f8feb8e283796f7e28b780093d4e", "END", end),
-    ("b6a5c8df5526a008ac4e20fa8e33cb97f031733b", "COUNT", count),
+    ("8f7169b61611a613eda29dc223f24b0f1631686a", "COUNT", count),
     (
         "b4992ef74ab5bac54b66d11fd3e7cce1986023a4",
         "TAKE_TOKENS",
@@ -240,7 +240,9 @@ fn end(call: &mut ScriptCall<'_>) -> Reply {
 fn count(call: &mut ScriptCall<'_>) -> Reply {
     let key = &call.keys[0];
     let before = call.data.get(key).map_or(0.0, |text| number(text));
-    let value = whole(before.max(call.number(2)) + call.number(0));
+    let known = before.max(call.number(2));
+    let is_added = known + call.number(0) <= call.number(3);
+    let value = whole(known + if is_added { call.number(0) } else { 0.0 });
     let left = call.data.left(key);
     let life = if left < 0 {
         call.millis(1)
@@ -252,6 +254,7 @@ fn count(call: &mut ScriptCall<'_>) -> Reply {
     Reply::Many(vec![
         Reply::Number(millis_number(value)),
         Reply::Number(millis_number(life)),
+        Reply::Number(i64::from(is_added)),
     ])
 }
 

@@ -110,14 +110,34 @@ pub enum OutageCounting {
     Fails,
 }
 
+/// An addition to a shared counter.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterAddition<'a> {
+    /// The counter.
+    pub name: &'a str,
+    /// The amount.
+    pub amount: u64,
+    /// The highest value that the counter may have afterwards. Beyond it, nothing is added.
+    pub most: u64,
+    /// The life of the counter from its first use on.
+    pub ttl: Duration,
+}
+
+/// The result of an addition to a shared counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterValue {
+    /// The value of the counter now.
+    pub value: u64,
+    /// False if the counter would have exceeded its highest value.
+    pub is_added: bool,
+}
+
 /// Shared counters with a time to live: quotas.
 pub trait SharedCounters: Send + Sync {
-    /// Adds and returns the new value; the counter falls away `ttl` after its first use.
+    /// Adds, unless the counter would exceed the highest value of the addition.
     fn add<'a>(
         &'a self,
-        name: &'a str,
-        amount: u64,
-        ttl: Duration,
+        addition: CounterAddition<'a>,
         in_outage: OutageCounting,
-    ) -> BoxFuture<'a, Result<u64, StoreError>>;
+    ) -> BoxFuture<'a, Result<CounterValue, StoreError>>;
 }

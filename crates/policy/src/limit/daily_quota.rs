@@ -8,7 +8,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use data_encoding::HEXLOWER;
 use parking_lot::{Mutex, MutexGuard};
 use weir_core::failure::Failure;
-use weir_core::port::{Clock, OutageCounting, RateUnit, SharedCounters};
+use weir_core::port::{
+    Clock, CounterAddition, CounterValue, OutageCounting, RateUnit, SharedCounters, StoreError,
+};
 
 use crate::limit::refusal;
 use crate::limit::settings::{DAY, UncountedQuota};
@@ -64,39 +66,54 @@ impl DailyQuotas {
         }
     }
 
-    /// Charges all of them, in order. A charge before a refusal is not refunded: beyond an
-    /// exhausted quota it does not matter.
-    pub(super) async fn spend(
+    /// Refuses a call that one of its quotas would refuse now. Charges no cost. A quota that cannot
+    /// be counted refuses nothing here.
+    pub(super) async fn check(
         &self,
-        due: Vec<QuotaCharge>,
+        due: &[QuotaCharge],
         uncounted: UncountedQuota,
     ) -> Result<(), Failure> {
         let (day, rest) = self.today();
-        let in_outage = match uncounted {
-            UncountedQuota::Allowed => OutageCounting::Own,
-            UncountedQuota::Refused => OutageCounting::Fails,
-        };
-        for QuotaCharge {
-            budget,
-            most,
-            cost,
-            decides_alone,
-        } in due
-        {
+        for charge in due {
+            let counted = self.add(charge, 0, day, uncounted).await;
+            if let Ok(CounterValue { value, .. }) = counted
+                && value.saturating_add(charge.cost) > charge.most
+            {
+                return Err(refusal::quota(charge, value, rest));
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges all of them, in order, or none: a refused charge is not made, and the quotas behind
+    /// the first one are checked before it is charged. Only a call that another one overtakes
+    /// between the check and the charges is refused with some of them made. They are not given
+    /// back, because replicas restore a counter that is lower than the value that they have seen.
+    pub(super) async fn spend(
+        &self,
+        due: &[QuotaCharge],
+        uncounted: UncountedQuota,
+    ) -> Result<(), Failure> {
+        self.check(due.get(1..).unwrap_or_default(), uncounted)
+            .await?;
+        let (day, rest) = self.today();
+        for charge in due {
+            let QuotaCharge {
+                budget,
+                most,
+                cost,
+                decides_alone,
+            } = charge;
             let name = &budget.limit;
-            let counted = self
-                .counters
-                .add(&counter(day, &budget.owner, name), cost, rest, in_outage)
-                .await;
-            match counted {
-                Ok(used) => {
-                    if used >= most {
-                        self.exhausted(day).keep(day, &budget, used);
+            match self.add(charge, *cost, day, uncounted).await {
+                Ok(CounterValue { value, is_added }) => {
+                    if value >= *most {
+                        self.exhausted(day).keep(day, budget, value);
                     }
-                    if used > most {
-                        return Err(refusal::quota(&budget.limit, most, rest));
+                    if !is_added {
+                        return Err(refusal::quota(charge, value, rest));
                     }
-                    if decides_alone {
+                    if *decides_alone {
                         refusal::count(name, "allowed");
                     }
                 }
@@ -138,12 +155,32 @@ impl DailyQuotas {
     }
 
     /// The used part of today's quota; `None` if it cannot be counted. Charges no cost.
-    pub(super) async fn used(&self, name: &str, of: &[u8; 16]) -> Option<u64> {
-        let (day, rest) = self.today();
-        self.counters
-            .add(&counter(day, of, name), 0, rest, OutageCounting::Own)
-            .await
-            .ok()
+    pub(super) async fn used(&self, charge: &QuotaCharge) -> Option<u64> {
+        let (day, _) = self.today();
+        let counted = self.add(charge, 0, day, UncountedQuota::Allowed).await;
+        counted.ok().map(|counted| counted.value)
+    }
+
+    /// Adds an amount to the counter of a day, unless it would exceed the quota.
+    async fn add(
+        &self,
+        charge: &QuotaCharge,
+        amount: u64,
+        day: u64,
+        uncounted: UncountedQuota,
+    ) -> Result<CounterValue, StoreError> {
+        let QuotaCharge { budget, most, .. } = charge;
+        let in_outage = match uncounted {
+            UncountedQuota::Allowed => OutageCounting::Own,
+            UncountedQuota::Refused => OutageCounting::Fails,
+        };
+        let addition = CounterAddition {
+            name: &counter(day, &budget.owner, &budget.limit),
+            amount,
+            most: *most,
+            ttl: self.today().1,
+        };
+        self.counters.add(addition, in_outage).await
     }
 
     /// The number of today's day of UTC, and the time left of it.

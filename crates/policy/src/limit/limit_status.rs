@@ -9,6 +9,7 @@ use weir_core::port::{Rate, RateUnit};
 use weir_core::principal::Principal;
 
 use crate::limit::PolicyLimiter;
+use crate::limit::daily_quota::QuotaCharge;
 use crate::limit::limit_charge::{LimitCharge, LimitedCall};
 use crate::limit::refusal::span;
 use crate::limit::settings::UncountedQuota;
@@ -26,7 +27,7 @@ pub struct LimitStatus {
 }
 
 impl PolicyLimiter {
-    /// Every limit that applies to a call of a tool, in the order of the checks. `native` is the
+    /// Every limit that applies to a call of a tool: rates, quotas and slots. `native` is the
     /// upstream's own name.
     pub async fn limit_status(
         &self,
@@ -62,15 +63,11 @@ impl PolicyLimiter {
             }
         }
         for charge in &charges {
-            if let Some(most) = charge
-                .limit
-                .daily
-                .filter(|_| charge.unit != RateUnit::Requests)
-            {
-                let refuses = self.quota_refusal(charge, most, rates.uncounted).await;
+            if let Some(quota) = charge.quota().filter(|_| charge.unit != RateUnit::Requests) {
+                let refuses = self.quota_refusal(&quota, rates.uncounted).await;
                 found.push(LimitStatus {
                     limit: charge.limit.name.clone(),
-                    allows: quota_text(most),
+                    allows: quota_text(quota.most),
                     refuses,
                 });
             }
@@ -90,16 +87,14 @@ impl PolicyLimiter {
         found
     }
 
-    /// Returns the reason why a daily quota of `most` would refuse the charge; `None` if it passes.
+    /// Returns the reason why a daily quota would refuse the charge; `None` if it passes.
     async fn quota_refusal(
         &self,
-        charge: &LimitCharge<'_>,
-        most: u64,
+        charge: &QuotaCharge,
         uncounted: UncountedQuota,
     ) -> Option<String> {
-        let used = self.quotas.used(&charge.limit.name, &charge.owner).await;
-        match (used, uncounted) {
-            (Some(used), _) => (used + u64::from(charge.cost.get()) > most)
+        match (self.quotas.used(charge).await, uncounted) {
+            (Some(used), _) => (used.saturating_add(charge.cost) > charge.most)
                 .then(|| format!("{used} are used since 0:00 UTC")),
             (None, UncountedQuota::Refused) => Some("it cannot be counted now".to_owned()),
             (None, UncountedQuota::Allowed) => None,

@@ -9,6 +9,7 @@ use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::port::{Rate, RateUnit};
 use weir_core::telemetry::instruments;
 
+use crate::limit::daily_quota::QuotaCharge;
 use crate::limit::settings::DAY;
 
 /// The rate is exceeded; a retry after `wait` will pass.
@@ -36,11 +37,17 @@ pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration)
         .limited_by(limited)
 }
 
-/// The daily quota is used up; the next day begins in `wait`.
-pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
+/// The rest of the daily quota is less than the call's cost; the next day begins in `wait`.
+pub(super) fn quota(charge: &QuotaCharge, used: u64, wait: Duration) -> Failure {
+    let QuotaCharge { most, cost, .. } = *charge;
+    let name = &charge.budget.limit;
     count(name, "quota");
+    let state = match most.saturating_sub(used) {
+        0 => "is used up".to_owned(),
+        rest => format!("has {rest} left, and this call costs {cost}"),
+    };
     let text = format!(
-        "Daily quota `{name}` is used up: {most} a day, counted again from 0:00 UTC, in {}. Do not try again before then",
+        "Daily quota `{name}` {state}: {most} a day, counted again from 0:00 UTC, in {}. Do not try again before then",
         span(wait),
     );
     let limited = LimitReached {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
-use weir_core::port::{BoxFuture, OutageCounting, Rate, StoreError};
+use weir_core::port::{BoxFuture, CounterAddition, CounterValue, OutageCounting, Rate, StoreError};
 use weir_core::principal::{API_KEY_ISSUER, Subject, VerifiedIdentity};
 use weir_testkit::{FakeClock, principal_of};
 
@@ -26,20 +26,23 @@ struct FailingCounters {
 impl SharedCounters for FailingCounters {
     fn add<'a>(
         &'a self,
-        name: &'a str,
-        amount: u64,
-        ttl: Duration,
+        addition: CounterAddition<'a>,
         in_outage: OutageCounting,
-    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<CounterValue, StoreError>> {
+        let ttl = addition.ttl;
         assert!(!ttl.is_zero() && ttl <= settings::DAY, "{ttl:?}");
         *self.in_outage.lock() = Some(in_outage);
         let result = if *self.broken.lock() {
             Err(StoreError("out of order".to_owned()))
         } else {
             let mut values = self.values.lock();
-            let value = values.entry(name.to_owned()).or_default();
-            *value += amount;
-            Ok(*value)
+            let value = values.entry(addition.name.to_owned()).or_default();
+            let is_added = *value + addition.amount <= addition.most;
+            *value += if is_added { addition.amount } else { 0 };
+            Ok(CounterValue {
+                value: *value,
+                is_added,
+            })
         };
         Box::pin(std::future::ready(result))
     }
@@ -402,6 +405,82 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
 }
 
 #[tokio::test]
+async fn quotas_count_no_call_that_was_refused() {
+    let rates = |most| LimitSettings {
+        principal: Some(daily("principal", most)),
+        tools: vec![
+            tool("files/dear", limit("tool:dear", 1000), 4),
+            tool("files/rare", daily("tool:rare", 1), 1),
+        ],
+        upstreams: [(UpstreamId::new("files").unwrap(), daily("files", 30))].into(),
+        ..LimitSettings::default()
+    };
+    let world = LimiterFixture::new(rates(5));
+    let (one, other, third) = (somebody("one"), somebody("other"), somebody("third"));
+    // Beyond the quota.
+    assert_eq!(world.calls(&one, "a").await, 5);
+    world.limits.replace(rates(10));
+    assert_eq!(world.calls(&one, "a").await, 5);
+    // Beyond the rest of the quota, which is left for cheaper calls.
+    assert_eq!(world.calls(&other, "dear").await, 2);
+    let refused = world.call(&other, "dear").await.unwrap_err();
+    assert!(
+        refused
+            .message()
+            .contains("has 2 left, and this call costs 4"),
+        "{refused}"
+    );
+    assert_eq!(world.calls(&other, "a").await, 2);
+    // By the quota of the tool, and by that of the server.
+    assert_eq!(world.calls(&third, "rare").await, 1);
+    assert_eq!(world.calls(&third, "a").await, 9);
+    let used = |owner: &str| {
+        let values = world.counters.values.lock();
+        let mut found = values.iter().filter(|(name, _)| name.ends_with(owner));
+        found.next().map(|(_, used)| *used)
+    };
+    assert_eq!((used("/files"), used("/tool:rare")), (Some(30), Some(1)));
+    let fourth = somebody("fourth");
+    assert_eq!(world.calls(&fourth, "a").await, 0);
+    let of_principals: Vec<u64> = {
+        let values = world.counters.values.lock();
+        let found = values
+            .iter()
+            .filter(|(name, _)| name.ends_with("/principal"));
+        found.map(|(_, used)| *used).collect()
+    };
+    assert_eq!(of_principals, [10, 10, 10], "the fourth paid nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_without_a_slot_take_nothing_from_quotas_and_an_exhausted_quota_waits_for_no_slot() {
+    let world = LimiterFixture::new(LimitSettings {
+        principal: Some(daily("principal", 3)),
+        concurrency: ConcurrencyLimits {
+            principal: 1,
+            queue: 1,
+            wait: Duration::from_secs(2),
+            ..ConcurrencyLimits::default()
+        },
+        ..LimitSettings::default()
+    });
+    let one = somebody("one");
+    let held = world.call(&one, "a").await.unwrap();
+    for _ in 0..10 {
+        let waited = world.call(&one, "a").await.unwrap_err();
+        assert_eq!(waited.kind(), &FailureKind::Busy);
+    }
+    drop(held);
+    drop(world.call(&one, "a").await.unwrap());
+    let held = world.call(&one, "a").await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let spent = world.call(&one, "a").await.unwrap_err();
+    assert_eq!(spent.kind(), &FailureKind::Limit);
+    assert!(begun.elapsed().is_zero(), "it did not wait for a slot");
+    drop(held);
+}
+
+#[tokio::test]
 async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
     let rates = |most| LimitSettings {
         principal: Some(daily("principal", most)),
@@ -431,11 +510,8 @@ async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
     assert_eq!(exhausted(), refusing, "the next call is refused");
     assert_eq!(world.calls(&other, "a").await, 2);
     let upstream = budget("files", LimitOwner::Upstream("files".to_owned()), "7 a day");
-    let of_other = ExhaustedBudget {
-        owner: LimitOwner::Principal(*other.digest()),
-        ..principal
-    };
-    assert!(exhausted().contains(&upstream) && exhausted().contains(&of_other));
+    let both = [upstream.clone(), principal];
+    assert_eq!(exhausted(), both, "the other one has three calls left");
     world.limits.replace(rates(1000));
     assert_eq!(
         exhausted(),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::port::{
-    ChangeDraft, ChangeTarget, OutageCounting, RecordStore as _, SharedChanges as _,
-    SharedCounters as _,
+    ChangeDraft, ChangeTarget, CounterAddition, OutageCounting, RecordStore as _,
+    SharedChanges as _, SharedCounters as _,
 };
 use weir_replica_testkit::{RedisServer, RespValue, TlsFiles, documented_user};
 use weir_store::MemoryBus;
@@ -51,14 +51,14 @@ async fn documented_user_may_do_over_tls_what_replicas_do_and_nothing_else() {
     let store = weir_settings(&files.url_of_user("weir", "secret"), Some(&files));
     let counting = TestReplica::start_with(&store, 3).await;
     let counters = counting.store.counters();
-    let ttl = Duration::from_secs(60);
-    assert_eq!(
-        counters
-            .add("a", 2, ttl, OutageCounting::Fails)
-            .await
-            .unwrap(),
-        2
-    );
+    let addition = CounterAddition {
+        name: "a",
+        amount: 2,
+        most: 5,
+        ttl: Duration::from_secs(60),
+    };
+    let counted = counters.add(addition, OutageCounting::Fails).await;
+    assert_eq!(counted.unwrap().value, 2);
     let changes = counting.store.changes(Arc::<MemoryBus>::default());
     let draft = ChangeDraft {
         target: ChangeTarget([1; 32]),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::{sleep, timeout};
-use weir_core::port::{BusMessage, MessageBus as _, OutageCounting, SharedCounters as _};
+use weir_core::port::{
+    BusMessage, CounterAddition, CounterValue, MessageBus as _, OutageCounting, SharedCounters as _,
+};
 use weir_replica_testkit::RedisServer;
 use weir_store::MemoryBus;
 
@@ -79,16 +81,27 @@ async fn counters_of_two(server: &RedisServer) -> ([TestReplica; 2], [Arc<RedisC
 
 /// Adds while the store answers, and goes on alone while it does not.
 async fn add(counters: &RedisCounters, name: &str, amount: u64) -> u64 {
-    let added = counters.add(name, amount, TTL, OutageCounting::Own).await;
-    added.expect("counted")
+    let added = counters.add(addition(name, amount), OutageCounting::Own);
+    added.await.expect("counted").value
+}
+
+/// An addition without a highest value.
+fn addition(name: &str, amount: u64) -> CounterAddition<'_> {
+    CounterAddition {
+        name,
+        amount,
+        most: u64::MAX,
+        ttl: TTL,
+    }
 }
 
 /// Adds as soon as the store answers again. Returns the value of the first addition that it has.
 async fn add_once_it_answers(counters: &RedisCounters, name: &str, amount: u64) -> u64 {
     let begun = tokio::time::Instant::now();
     loop {
-        if let Ok(all) = counters.add(name, amount, TTL, OutageCounting::Fails).await {
-            return all;
+        let added = counters.add(addition(name, amount), OutageCounting::Fails);
+        if let Ok(counted) = added.await {
+            return counted.value;
         }
         assert!(begun.elapsed() < PATIENCE, "no reconnection");
         sleep(Duration::from_millis(50)).await;
@@ -109,7 +122,9 @@ async fn counters_add_up_and_go_on_alone_in_an_outage() {
     for (counters, seen) in [(&one, 2), (&two, 5)] {
         assert_eq!(add(counters, "a", 1).await, seen + 1);
         assert_eq!(add(counters, "a", 1).await, seen + 2);
-        let refused = counters.add("a", 100, TTL, OutageCounting::Fails).await;
+        let refused = counters
+            .add(addition("a", 100), OutageCounting::Fails)
+            .await;
         assert!(refused.is_err(), "{refused:?}");
     }
     server.restart();
@@ -120,6 +135,37 @@ async fn counters_add_up_and_go_on_alone_in_an_outage() {
     server.run(&["INCRBY", "test:c:a", "1000"]);
     assert_eq!(add(&one, "a", 1).await, 1012);
     assert_eq!(add(&two, "a", 0).await, 1012);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn amount_beyond_the_highest_value_is_not_added() {
+    let mut server = old_server();
+    let (_replicas, [one, two]) = counters_of_two(&server).await;
+    let add_up_to = async |counters: &RedisCounters, amount, most| {
+        let addition = CounterAddition {
+            most,
+            ..addition("a", amount)
+        };
+        let counted = counters.add(addition, OutageCounting::Own).await;
+        let CounterValue { value, is_added } = counted.expect("counted");
+        (value, is_added)
+    };
+    assert_eq!(add_up_to(&one, 4, 5).await, (4, true));
+    assert_eq!(add_up_to(&two, 2, 5).await, (4, false));
+    assert_eq!(add_up_to(&two, 1, 5).await, (5, true));
+    for _ in 0..10 {
+        assert_eq!(add_up_to(&one, 1, 5).await, (5, false));
+    }
+    assert_eq!(add_up_to(&one, 1, 7).await, (6, true));
+    server.kill();
+    assert_eq!(add_up_to(&one, 1, 7).await, (7, true));
+    assert_eq!(add_up_to(&one, 1, 7).await, (7, false));
+    server.restart();
+    // The amount of the outage counts before the store has it.
+    assert_eq!(add_once_it_answers(&two, "b", 1).await, 1);
+    assert_eq!(add_once_it_answers(&one, "b", 1).await, 2);
+    assert_eq!(add_up_to(&one, 1, 7).await, (7, false));
+    assert_eq!(add_up_to(&two, 0, 7).await, (7, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,9 +199,12 @@ async fn replicas_restore_a_counter_that_the_store_lost_and_share_it_again() {
     let left: i64 = left.parse().expect("a number");
     assert!((1..=600_000).contains(&left), "{left}");
     // A counter at the end of its life begins anew.
-    let brief = Duration::from_millis(300);
-    let added = one.add("b", 5, brief, OutageCounting::Own).await;
-    assert_eq!(added.expect("counted"), 5);
+    let brief = CounterAddition {
+        ttl: Duration::from_millis(300),
+        ..addition("b", 5)
+    };
+    let added = one.add(brief, OutageCounting::Own).await;
+    assert_eq!(added.expect("counted").value, 5);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(add(&one, "b", 1).await, 1);
 }
@@ -169,8 +218,8 @@ async fn simultaneous_additions_count_once() {
         let counters = one.clone();
         tasks.spawn(async move {
             for _ in 0..50 {
-                let added = counters.add("a", 1, TTL, OutageCounting::Fails).await;
-                added.expect("counted");
+                let added = counters.add(addition("a", 1), OutageCounting::Fails);
+                added.await.expect("counted");
             }
         });
     }
