@@ -1,5 +1,7 @@
 //! The reasons why an authentication fails.
 
+use std::time::Duration;
+
 use crate::token::token_refusal::TokenRefusal;
 
 /// The reason for an authentication failure.
@@ -11,6 +13,9 @@ pub(crate) enum AuthFailure {
     Invalid(TokenRefusal),
     /// The check is not possible now. The text is for the log.
     Unavailable(&'static str),
+    /// The token's key may be newer than the keys that are known, and no others may be fetched for
+    /// this time.
+    NewKey(Duration),
 }
 
 impl From<TokenRefusal> for AuthFailure {

@@ -200,18 +200,20 @@ fn failure(refused: AuthFailure) -> Failure {
             "The credentials are not valid here",
         )
     };
+    let unavailable = |why| {
+        let text = "Credentials cannot be checked now";
+        Failure::new(FailureKind::Unavailable, text).because(why)
+    };
     let (word, failure) = match refused {
         AuthFailure::Missing => ("missing", denied(AuthenticationDenial::Missing)),
         AuthFailure::Invalid(reason) => (
             reason.metric_label(),
             denied(AuthenticationDenial::Invalid(reason.metric_label())),
         ),
-        AuthFailure::Unavailable(why) => {
-            let failure = Failure::new(
-                FailureKind::Unavailable,
-                "Credentials cannot be checked now",
-            );
-            ("unavailable", failure.because(why))
+        AuthFailure::Unavailable(why) => ("unavailable", unavailable(why)),
+        AuthFailure::NewKey(wait) => {
+            let failure = unavailable("the key is unknown, and the last fetch was just now");
+            ("unavailable", failure.retry_after(wait))
         }
     };
     instruments()

@@ -59,13 +59,13 @@ pub(crate) async fn verify_signature(
 async fn check_signature(parts: &JwtParts<'_>, keeper: &KeyKeeper) -> Result<(), AuthFailure> {
     let (mut refusal, mut tried) = (TokenRefusal::Key, None);
     for _ in 0..2 {
-        let kid = parts.kid.as_deref();
-        let found = match keeper.find(kid, parts.algorithm, tried).await {
+        let found = match keeper.find(parts, tried).await {
             KeyLookup::Found(found) => found,
             KeyLookup::Unknown => break,
             KeyLookup::Unavailable => {
                 return Err(AuthFailure::Unavailable("the issuer's keys are not there"));
             }
+            KeyLookup::New(wait) => return Err(AuthFailure::NewKey(wait)),
         };
         let algorithm = jsonwebtoken_algorithm(parts.algorithm);
         let (signature, signed) = (parts.signature, parts.signed.as_bytes());

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jsonwebtoken::DecodingKey;
@@ -19,6 +19,7 @@ use weir_core::telemetry::instruments;
 use crate::jwks::discovery::{self, KeysLocation};
 use crate::jwks::{JwkSet, LARGEST};
 use crate::settings::{KeySource, SignatureAlgorithm};
+use crate::token::JwtParts;
 use crate::verifier_ports::VerifierPorts;
 
 /// The time for one document.
@@ -29,7 +30,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(6);
 /// The shortest time between two fetches that requests cause (C15).
 const COOLDOWN: Duration = Duration::from_secs(30);
 /// The most requests that may wait for a fetch.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// The bounds of the lifetime of keys, for any `max-age` of their issuer, and the default without
 /// one.
 const MIN_KEY_LIFETIME: Duration = Duration::from_secs(300);
@@ -43,7 +44,7 @@ const MAX_STALE_TIME: Duration = Duration::from_secs(24 * 3600);
 const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
 /// The first and the longest wait after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// The key that a token can be signed with.
 pub(crate) struct FoundKey {
@@ -60,6 +61,9 @@ pub(crate) enum KeyLookup {
     Unknown,
     /// The keys are not available now.
     Unavailable,
+    /// The issuer may have published the key since the last fetch, and the next one is possible
+    /// after this time.
+    New(Duration),
 }
 
 /// The keys of one issuer.
@@ -181,12 +185,8 @@ impl KeyKeeper {
     ///
     /// `tried` is the generation of the keys that the token's signature does not fit. These keys
     /// count as unknown, because an issuer may have replaced a key under its id, or without one.
-    pub(crate) async fn find(
-        &self,
-        kid: Option<&str>,
-        algorithm: SignatureAlgorithm,
-        tried: Option<u64>,
-    ) -> KeyLookup {
+    pub(crate) async fn find(&self, parts: &JwtParts<'_>, tried: Option<u64>) -> KeyLookup {
+        let (kid, algorithm) = (parts.kid.as_deref(), parts.algorithm);
         let look_up = |known: &KnownKeys| {
             let generation = known.generation;
             let key = known.keys.find(kid, algorithm);
@@ -206,9 +206,22 @@ impl KeyKeeper {
             _ => KeyLookup::Unavailable,
         };
         // No key id is remembered as unknown: a token may use a key before its issuer publishes it.
-        let is_fetching = self.fetching.load(Ordering::Acquire) || self.request_fetch();
-        if !is_fetching {
-            return missing(known.as_deref());
+        if !self.fetching.load(Ordering::Acquire)
+            && let Err(cooldown) = self.request_fetch()
+        {
+            let is_newer = |known: &KnownKeys| {
+                let issued = parts.claimed_issue_time();
+                tried.is_none() && issued.is_some_and(|issued| issued >= self.fetch_time(known))
+            };
+            let lookup = missing(known.as_deref());
+            let is_unknown = matches!(lookup, KeyLookup::Unknown);
+            // Any sender can cause the last fetch, so the first token of a new key may come within
+            // its cooldown.
+            return if is_unknown && known.as_deref().is_some_and(is_newer) {
+                KeyLookup::New(cooldown)
+            } else {
+                lookup
+            };
         }
         let Some(_waiting) = KeyWaiter::begin(&self.waiting) else {
             return KeyLookup::Unavailable;
@@ -235,16 +248,25 @@ impl KeyKeeper {
         (!is_stale).then_some(known)
     }
 
-    /// Requests a fetch from the background task, if the cooldown since the last request is over.
-    /// The result of the last one does not matter.
-    fn request_fetch(&self) -> bool {
+    /// The wall-clock time of the fetch of keys, in seconds since 1970.
+    fn fetch_time(&self, known: &KnownKeys) -> u64 {
+        let clock = &self.ports.clock;
+        let age = clock.monotonic().saturating_sub(known.fetched);
+        let now = clock.wall().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default().saturating_sub(age).as_secs()
+    }
+
+    /// Requests a fetch from the background task. The result of the last one does not matter.
+    ///
+    /// # Errors
+    ///
+    /// The time that is left of the cooldown since the last request.
+    fn request_fetch(&self) -> Result<(), Duration> {
         let now = self.ports.clock.monotonic();
         let mut state = self.fetch_state.lock();
-        if state
-            .forced
-            .is_some_and(|last| now.saturating_sub(last) < COOLDOWN)
-        {
-            return false;
+        let since = state.forced.map(|last| now.saturating_sub(last));
+        if let Some(since) = since.filter(|since| *since < COOLDOWN) {
+            return Err(COOLDOWN - since);
         }
         state.forced = Some(now);
         // A new key may be at a new location, while the old one still answers.
@@ -252,7 +274,7 @@ impl KeyKeeper {
         drop(state);
         self.fetching.store(true, Ordering::Release);
         self.wanted.notify_one();
-        true
+        Ok(())
     }
 
     /// The background task: fetches at once, then ahead of every expiry, after failures, and on
@@ -372,7 +394,7 @@ impl KeyKeeper {
                 "jwks fetch failed, no cached keys, rejecting tokens"
             ),
         }
-        let wait = doubled(RETRY, state.failures - 1, LONGEST_RETRY);
+        let wait = doubled(RETRY, state.failures - 1, MAX_RETRY);
         drop(state);
         jittered_by(wait, 0.5, &*self.ports.random)
     }
@@ -456,7 +478,7 @@ impl<'a> KeyWaiter<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let place = Self(count);
         // Dropped, and so counted back, if the bound is reached.
-        (count.fetch_add(1, Ordering::AcqRel) < MOST_WAITING).then_some(place)
+        (count.fetch_add(1, Ordering::AcqRel) < MAX_WAITING).then_some(place)
     }
 }
 

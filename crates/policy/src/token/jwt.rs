@@ -77,6 +77,12 @@ impl<'a> JwtParts<'a> {
         self.payload.get("iss")?.as_str()
     }
 
+    /// The time at which the token claims to be issued, in seconds since 1970: only good for
+    /// deciding whether the keys that are known may be older.
+    pub(crate) fn claimed_issue_time(&self) -> Option<u64> {
+        self.payload.get("iat")?.as_u64()
+    }
+
     /// The claims, for a caller that has checked the signature.
     pub(crate) fn into_payload(self) -> Map<String, Value> {
         self.payload

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_core::failure::FailureKind;
 use weir_testkit::TokenSigner;
 
 use super::verifier_fixture::{ISSUER, VerifierFixture, settings};
@@ -156,13 +157,27 @@ async fn a_key_that_was_asked_for_before_it_was_published_is_found_thirty_second
     let new = TokenSigner::es256("key-2");
     assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key");
     stand.publish(&[stand.signer.jwk(), new.jwk()]);
-    assert_eq!(
-        stand.reason(&new.token(&stand.claims())).await,
-        "key",
-        "one fetch in thirty seconds"
-    );
-    stand.pass(30).await;
+    stand.pass(10).await;
+    // One fetch in thirty seconds: the key of a token that was issued since then may be new.
+    let failure = stand.subject(&new.token(&stand.claims())).await;
+    let failure = failure.expect_err("it was let in");
+    assert_eq!(failure.kind(), &FailureKind::Unavailable);
+    assert_eq!(failure.retry_delay(), Some(Duration::from_secs(20)));
+    for issued in [json!(stand.now() - 11), json!(null)] {
+        let earlier = new.token(&stand.claims_with(json!({ "iat": issued })));
+        assert_eq!(stand.reason(&earlier).await, "key", "{issued}");
+    }
+    stand.pass(20).await;
     assert!(stand.subject(&new.token(&stand.claims())).await.is_ok());
+    let unknown = TokenSigner::es256("key-3").token(&stand.claims());
+    assert_eq!(stand.reason(&unknown).await, "unavailable");
+    stand.pass(30).await;
+    assert_eq!(stand.reason(&unknown).await, "key");
+    assert_eq!(
+        stand.reason(&unknown).await,
+        "key",
+        "it is older than the keys"
+    );
 }
 
 // Proves C15.

@@ -203,6 +203,11 @@ impl VerifierFixture {
         json!({ "iss": ISSUER, "sub": "ada", "aud": URL, "iat": self.now(), "exp": self.now() + 300 })
     }
 
+    /// Valid claims of a token that was issued before the keys were fetched.
+    pub(super) fn earlier_claims(&self) -> Value {
+        self.claims_with(json!({ "iat": self.now() - 1 }))
+    }
+
     /// Valid claims with these changes; `null` removes one.
     pub(super) fn claims_with(&self, changes: Value) -> Value {
         let Value::Object(changes) = changes else {
