@@ -14,5 +14,6 @@ pub mod request_state;
 pub mod server_questions;
 pub mod session;
 pub mod structured;
+pub mod subscription_filter;
 pub mod tasks;
 pub mod upstream_messages;

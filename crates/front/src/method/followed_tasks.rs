@@ -63,7 +63,7 @@ pub(crate) struct NamedTasks {
 
 /// The tasks that a filter names, each once, at most `most`; `None` if they are no strings.
 pub(crate) fn tasks_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
-    crate::method::subscriptions::strings_of_filter(filter, TASK_IDS_MEMBER, most)
+    weir_era::subscription_filter::strings_of_filter(filter, TASK_IDS_MEMBER, most)
 }
 
 /// Begins to follow tasks; returns the names of those that exist, in order.

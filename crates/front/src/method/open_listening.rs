@@ -14,6 +14,7 @@ use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::LiftedRequest;
 use weir_era::render;
+use weir_era::subscription_filter;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::answer;
@@ -205,9 +206,10 @@ pub(crate) fn open_listen(
         .ok_or_else(|| bad("`notifications` is missing: say what to be told of"))?;
     let honoured = honoured_lists(context, &filter)
         .map_err(|member| bad(&format!("`notifications.{member}` is not a boolean")))?;
-    let Some(resources) =
-        subscriptions::resources_of_filter(&filter, context.limits().subscriptions_per_client)
-    else {
+    let Some(resources) = subscription_filter::resources_of_filter(
+        &filter,
+        context.limits().subscriptions_per_client,
+    ) else {
         return Err(bad(
             "`notifications.resourceSubscriptions` is not an array of strings",
         ));

@@ -3,11 +3,10 @@
 //!
 //! A subscription belongs to its session or stream, and ends with it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 use weir_catalog::UpdateInbox;
@@ -15,14 +14,12 @@ use weir_core::call::LogMessages;
 use weir_core::port::BoxFuture;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
-use weir_era::render;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{
     LoadedSession, NoStreamPermit, StreamPermit, SubscribedResource, SubscriptionRenewal,
 };
 use weir_wire::method::Method;
 use weir_wire::params::{Params, ParamsError};
-use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
 use crate::method::canonical_call::canonical_call;
@@ -187,40 +184,6 @@ fn params(uri: &str) -> Result<Params, Failure> {
         .map_err(|error| Failure::invalid_params(error.to_string()))
 }
 
-/// The resources that a listen's filter names, each once, at most `most`; `None` if they are no
-/// strings.
-pub(crate) fn resources_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
-    strings_of_filter(filter, render::RESOURCE_SUBSCRIPTIONS, most)
-}
-
-/// The strings of an array in a filter, each once, at most `most`; `None` if the member is not such
-/// an array.
-pub(crate) fn strings_of_filter(
-    filter: &Bytes,
-    member: &str,
-    most: usize,
-) -> Option<Vec<Arc<str>>> {
-    let Some(range) = scan::find(filter, member) else {
-        return Some(Vec::new());
-    };
-    let list = &filter[range];
-    if list == b"null" {
-        return Some(Vec::new());
-    }
-    let texts = list.starts_with(b"[").then(|| scan::elements(list))?;
-    let texts: Option<Vec<Arc<str>>> = texts
-        .map(|at| scan::string(&list[at]).map(Arc::from))
-        .collect();
-    let mut known = HashSet::new();
-    Some(
-        texts?
-            .into_iter()
-            .filter(|uri| known.insert(uri.clone()))
-            .take(most)
-            .collect(),
-    )
-}
-
 /// Subscribes a listen stream's inbox to resources; returns the honoured ones, in order. It never
 /// fails: other resources are left out (2026-07-28, Subscriptions, "Acknowledgment").
 pub(crate) fn subscribe_stream(
@@ -351,35 +314,4 @@ fn too_many() -> Failure {
         "This client is told of as many resources as it may be: take some back first",
     )
     .own_limit()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves R197.
-    #[test]
-    fn a_filter_names_resources_as_strings_each_once() {
-        let of = |text: &'static str| resources_of_filter(&Bytes::from_static(text.as_bytes()), 2);
-        let texts = |uris: &[&str]| {
-            Some(
-                uris.iter()
-                    .map(|uri| Arc::from(*uri))
-                    .collect::<Vec<Arc<str>>>(),
-            )
-        };
-        assert_eq!(of("{}"), texts(&[]));
-        assert_eq!(of(r#"{"resourceSubscriptions":null}"#), texts(&[]));
-        assert_eq!(
-            of(r#"{"resourceSubscriptions":["a:1","a\u003a1","b","c"]}"#),
-            texts(&["a:1", "b"])
-        );
-        for bad in [
-            r#"{"resourceSubscriptions":"a"}"#,
-            r#"{"resourceSubscriptions":[1]}"#,
-            r#"{"resourceSubscriptions":{}}"#,
-        ] {
-            assert_eq!(of(bad), None, "{bad}");
-        }
-    }
 }
