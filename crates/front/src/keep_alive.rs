@@ -16,7 +16,7 @@ use weir_core::Principal;
 use weir_core::port::{Clock, jittered};
 use weir_layers::request::credential_check::{CheckOutcome, CredentialCheck};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::{LoadedSession, SessionUser, StreamKind, StreamRegistration};
+use weir_session::{LoadedSession, SessionUser, StreamCredentials, StreamKind, StreamRegistration};
 use weir_wire::sse;
 
 use crate::session::session_use::SessionUse;
@@ -123,15 +123,28 @@ impl KeepAlive {
 
     /// True once the credentials ended, an operator ended the stream, or its connection got GOAWAY.
     pub(crate) fn is_expired(&self) -> bool {
-        self.is_closing
-            || self.is_refused
-            || self
-                .enrolled
-                .as_ref()
-                .is_some_and(|enrolled| enrolled.end.is_cancelled())
-            || self
-                .expires
-                .is_some_and(|expires| expires <= self.clock.wall())
+        self.is_ended() || self.has_no_credentials()
+    }
+
+    /// True once an operator ended the stream, or its connection got GOAWAY.
+    pub(crate) fn is_ended(&self) -> bool {
+        let enrolled = self.enrolled.as_ref();
+        self.is_closing || enrolled.is_some_and(|enrolled| enrolled.end.is_cancelled())
+    }
+
+    /// True once the credentials ended.
+    pub(crate) fn has_no_credentials(&self) -> bool {
+        let expires = self.expires;
+        self.is_refused || expires.is_some_and(|expires| expires <= self.clock.wall())
+    }
+
+    /// Goes on with other credentials, which a later request has proved.
+    pub(crate) fn replace_credentials(&mut self, credentials: StreamCredentials) {
+        self.expires = credentials.expires();
+        self.is_refused = false;
+        if let Some(check) = &mut self.check {
+            check.replace(credentials);
+        }
     }
 
     /// Ready each time a comment is due, when an operator ends the stream, when its credentials are

@@ -15,4 +15,4 @@ pub mod request_head;
 pub mod request_span;
 pub mod request_tracing;
 pub mod session_lookup;
-pub(crate) mod stream_credentials;
+pub mod stream_credentials;

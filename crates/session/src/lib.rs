@@ -15,6 +15,7 @@ mod session_list_changes;
 mod session_settings;
 mod sessions;
 mod sse_connections;
+mod stream_credentials;
 mod stream_registry;
 
 use http::HeaderName;
@@ -40,6 +41,7 @@ pub use sessions::session_guards::{
 pub use sessions::session_table::{LegacySessions, session_key};
 pub use sessions::{LoadedSession, OpenedSession, SessionPlace};
 pub use sse_connections::{SseConnection, SseConnectionId, SseConnections, session_headers};
+pub use stream_credentials::StreamCredentials;
 pub use stream_registry::{StreamKind, StreamRegistration, StreamRegistry, StreamSeen};
 
 /// The header with the id of a client's session.

@@ -86,6 +86,14 @@ impl PendingAnswers {
         }
     }
 
+    /// Begins no further answers.
+    pub fn close(&self) {
+        self.0.send_if_modified(|counts| {
+            counts.is_closed = true;
+            false
+        });
+    }
+
     /// Waits until no answer is pending. From then on none is begun.
     pub async fn close_when_none(&self) {
         let mut counts = self.0.subscribe();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -19,6 +19,7 @@ use weir_seal::Sealer;
 use weir_wire::sse::StreamEncoder;
 
 use crate::pending_answers::PendingAnswers;
+use crate::stream_credentials::StreamCredentials;
 
 /// The length of the longest id of a connection.
 const MAX_ID_TEXT: usize = 32;
@@ -44,6 +45,11 @@ pub struct SseConnection {
     pub session: Mutex<Option<HeaderValue>>,
     /// The answers that the client waits for.
     pub pending: Arc<PendingAnswers>,
+    /// The credentials of the last message that the stream may go on with.
+    pub posted: Mutex<Option<StreamCredentials>>,
+    /// Cancelled when the credentials of the stream end: it ends once all messages are answered. A
+    /// child of `closed`.
+    pub expired: CancellationToken,
     /// Cancelled when the connection ends.
     pub closed: CancellationToken,
 }
@@ -110,6 +116,19 @@ impl SseConnection {
         self.session.lock().clone()
     }
 
+    /// The headers of a message as a client of Streamable HTTP would send them: the client's own
+    /// ones, with its credentials, and the session of the connection. Those of MCP belong to other
+    /// transports.
+    pub fn message_headers(&self, mut posted: HeaderMap) -> HeaderMap {
+        let is_of_mcp = |name: &&HeaderName| name.as_str().starts_with("mcp-");
+        let of_mcp: Vec<_> = posted.keys().filter(is_of_mcp).cloned().collect();
+        for name in of_mcp {
+            posted.remove(name);
+        }
+        posted.extend(self.headers());
+        posted
+    }
+
     /// The headers that a client of Streamable HTTP would send.
     pub fn headers(&self) -> HeaderMap {
         self.session().map(session_headers).unwrap_or_default()
@@ -123,6 +142,21 @@ impl SseConnection {
             return Err(session);
         }
         Ok(own.replace(session))
+    }
+
+    /// Keeps the credentials of a message, if the stream may go on with them after the end of its
+    /// own.
+    pub fn keep_credentials(&self, posted: StreamCredentials) {
+        if posted.can_replace(&self.principal) {
+            *self.posted.lock() = Some(posted);
+        }
+    }
+
+    /// Takes no more messages that are answered: the credentials of the stream ended. Notifications
+    /// of its session end, too.
+    pub fn expire(&self) {
+        self.expired.cancel();
+        self.pending.close();
     }
 
     /// True if this is the session of the connection.
@@ -267,6 +301,8 @@ mod tests {
             writing: tokio::sync::Mutex::default(),
             session: Mutex::default(),
             pending: Arc::default(),
+            posted: Mutex::default(),
+            expired: CancellationToken::new(),
             closed: CancellationToken::new(),
         };
         let session = LegacySessionRecord {

@@ -10,7 +10,6 @@ mod sse_body;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +31,7 @@ use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
+use weir_layers::request::stream_credentials::stream_credentials;
 use weir_listen::OtherProcess;
 use weir_session::{AnswerKind, NoPendingAnswer, SseConnection, SseConnectionId, StreamKind};
 use weir_wire::method::Method as Rpc;
@@ -151,6 +151,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     let permit = context.take_stream_permit(sender)?;
     let id = random_id(&*context.ports().random);
     let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
+    let closed = CancellationToken::new();
     let connection = Arc::new(SseConnection {
         principal: sender.principal().clone(),
         endpoint: context.endpoint().clone(),
@@ -158,7 +159,9 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
         writing: tokio::sync::Mutex::default(),
         session: Mutex::default(),
         pending: Arc::default(),
-        closed: CancellationToken::new(),
+        posted: Mutex::default(),
+        expired: closed.child_token(),
+        closed,
     });
     context
         .shared()
@@ -251,6 +254,7 @@ async fn post(
 ) -> RequestResult {
     let EndpointRequest { head, context } = &**request;
     let (context, posted) = (context.clone(), head.headers.clone());
+    connection.keep_credentials(stream_credentials(&context, sender.principal(), &posted));
     let incoming = message_decoding::decode(&context, body);
     let expected = StreamAnswer::of(&incoming);
     let pending = expected.as_ref();
@@ -270,7 +274,7 @@ async fn post(
         let _pending = pending;
         // The request counts at its own answer, under its own method.
         let seen = observe::observe_message(&context);
-        let headers = headers_of_message(posted, &own);
+        let headers = own.message_headers(posted);
         let head = RequestHead {
             context: &context,
             sender: &sender,
@@ -311,16 +315,4 @@ async fn post(
     let mut taken = failure::accepted();
     taken.extensions_mut().insert(ResponseOutcome::Elsewhere);
     Ok(taken)
-}
-
-/// The headers of a message as a client of Streamable HTTP would send them: the client's own ones,
-/// with its credentials, and the session of the connection. Those of MCP belong to other transports.
-fn headers_of_message(mut posted: HeaderMap, connection: &SseConnection) -> HeaderMap {
-    let is_of_mcp = |name: &&HeaderName| name.as_str().starts_with("mcp-");
-    let of_mcp: Vec<_> = posted.keys().filter(is_of_mcp).cloned().collect();
-    for name in of_mcp {
-        posted.remove(name);
-    }
-    posted.extend(connection.headers());
-    posted
 }

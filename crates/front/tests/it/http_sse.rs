@@ -18,6 +18,7 @@ use weir_wire::{LogLevel, Revision, error_code};
 use crate::drain::LONG_DRAIN;
 use crate::process_tasks::AnsweringProcess;
 use crate::test_front::{SHORT_IDLE, TestFront, in_time, settings};
+use crate::test_ports::{ChangingAccess, Validity};
 
 /// A path for messages that no stream of this process has named.
 pub(crate) const UNKNOWN_PATH: &str = "/mcp/messages?sessionId=AAAAAAAAAAAAAAAAAAAAAA";
@@ -256,6 +257,58 @@ async fn http_sse_call_can_be_cancelled_during_a_drain() {
     assert_eq!(client.next().await, None, "all messages are answered");
     drop(kept);
     in_time("the end of the drain", drained).await.unwrap();
+}
+
+/// A front with these credentials and frequent checks, and a client with a call that waits.
+async fn calling_client(access: &Arc<ChangingAccess>) -> (TestFront, SseClient) {
+    let mut settings = settings();
+    settings.limits.keep_alive = Duration::from_millis(5);
+    let world = TestFront::with_access(settings, access.clone()).await;
+    let old = [("authorization", "Bearer old alice")];
+    let mut client = SseClient::connect(&world, &old).await;
+    client.initialize().await;
+    assert_eq!(client.post(&waiting_call(1)).await, 202);
+    world.upstream.wait_for_calls().await;
+    (world, client)
+}
+
+impl SseClient {
+    /// Waits for a few comments: meanwhile the credentials are checked.
+    async fn wait_for_comments(&mut self) {
+        let mut comments = 0;
+        while comments < 20 {
+            let event = in_time("a comment", self.stream.next_event()).await;
+            comments += event.unwrap().unwrap().comments.len();
+        }
+    }
+}
+
+#[tokio::test]
+async fn stream_goes_on_with_the_credentials_of_a_later_message() {
+    let access = ChangingAccess::new();
+    let (world, mut client) = calling_client(&access).await;
+    let new = HeaderValue::from_static("Bearer new alice");
+    client.headers.insert(header::AUTHORIZATION, new);
+    client.ask(2, "ping", &json!({})).await;
+    access.set(Validity::OldRevoked);
+    client.wait_for_comments().await;
+    let listed = client.ask(3, "tools/list", &json!({})).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
+    world.upstream.release();
+    assert_eq!(client.next().await.unwrap()["id"], 1);
+    access.set(Validity::Revoked);
+    assert_eq!(client.next().await, None);
+}
+
+#[tokio::test]
+async fn stream_without_valid_credentials_ends_once_its_calls_are_answered() {
+    let access = ChangingAccess::new();
+    let (world, mut client) = calling_client(&access).await;
+    access.set(Validity::Revoked);
+    client.wait_for_comments().await;
+    world.upstream.release();
+    assert_eq!(client.next().await.unwrap()["id"], 1);
+    assert_eq!(client.next().await, None);
 }
 
 #[tokio::test]

@@ -140,6 +140,8 @@ impl AuditLog for RefusedSenders {
 pub(crate) enum Validity {
     Valid,
     Revoked,
+    /// Those that begin with `old` are.
+    OldRevoked,
     /// They are those of another principal.
     Reassigned,
     /// Their principal is in other groups.
@@ -181,7 +183,9 @@ impl Verifier for ChangingAccess {
         &'a self,
         evidence: &'a Evidence<'a>,
     ) -> BoxFuture<'a, Result<VerifiedIdentity, Failure>> {
-        let name = evidence.bearer.map(|bearer| bearer.expose());
+        let token = evidence.bearer.map(|bearer| bearer.expose());
+        // A principal may have several credentials.
+        let name = token.and_then(|token| token.rsplit(' ').next());
         let refused = |kind| Err(Failure::new(kind, "no longer"));
         Box::pin(ready(match self.validity() {
             Validity::Valid | Validity::NotAdmitted => {
@@ -193,7 +197,10 @@ impl Verifier for ChangingAccess {
                 Ok(VerifiedIdentity::Subject(Arc::new(subject)))
             }
             Validity::Reassigned => Ok(VerifiedIdentity::subject("test", "another")),
-            Validity::Revoked => {
+            Validity::OldRevoked if token.is_some_and(|token| !token.starts_with("old ")) => {
+                Ok(VerifiedIdentity::subject("test", name.unwrap_or_default()))
+            }
+            Validity::Revoked | Validity::OldRevoked => {
                 let denial = AuthenticationDenial::Invalid("revoked");
                 refused(FailureKind::Unauthenticated(denial))
             }

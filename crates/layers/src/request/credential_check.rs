@@ -13,9 +13,10 @@ use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use weir_core::port::{BoxFuture, jittered};
 use weir_core::{FailureKind, Principal, authenticate};
+use weir_session::StreamCredentials;
 
 use crate::request::request_context::HttpRequestContext;
-use crate::request::stream_credentials::StreamCredentials;
+use crate::request::stream_credentials::stream_credentials;
 use crate::state::FrontState;
 
 /// The longest time between two checks. Most cost no more than a look at what the verifier knows: a
@@ -41,7 +42,6 @@ impl fmt::Debug for CredentialCheck {
 
 struct CheckedStream {
     shared: Arc<FrontState>,
-    principal: Principal,
     credentials: StreamCredentials,
 }
 
@@ -71,8 +71,7 @@ impl CredentialCheck {
     ) -> Box<Self> {
         let stream = CheckedStream {
             shared: context.shared().clone(),
-            principal: principal.clone(),
-            credentials: StreamCredentials::of(context, headers),
+            credentials: stream_credentials(context, principal, headers),
         };
         let random = &*context.ports().random;
         let interval = jittered(context.limits().keep_alive.min(LONGEST_INTERVAL), random);
@@ -84,6 +83,16 @@ impl CredentialCheck {
             next: Box::pin(sleep_until(Instant::now() + wait)),
             checking: None,
         })
+    }
+
+    /// Goes on with these credentials in place of those before, beginning with a check of them.
+    pub fn replace(&mut self, credentials: StreamCredentials) {
+        self.stream = Arc::new(CheckedStream {
+            shared: self.stream.shared.clone(),
+            credentials,
+        });
+        self.checking = None;
+        self.next.as_mut().reset(Instant::now());
     }
 
     /// The outcome of a check that has ended, if one has. The task is woken for the next one.
@@ -123,7 +132,7 @@ impl CheckedStream {
             Err(_) => return CheckOutcome::Unavailable,
         };
         let principal = sender.principal();
-        if !principal.has_same_claims(&self.principal)
+        if !principal.has_same_claims(&self.credentials.principal)
             || ports
                 .authorizer
                 .may_enter(principal, evidence.endpoint)

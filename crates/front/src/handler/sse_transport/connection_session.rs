@@ -95,7 +95,15 @@ async fn forward_session_stream(
     };
     // Without its session's stream the client would miss notifications: it connects again, too.
     if let Ok(stream) = open_listening::open_on_connection(head).await {
-        connection.write(stream, None).await;
+        let between_events = async {
+            connection.expired.cancelled().await;
+            connection.writing.lock().await
+        };
+        tokio::select! {
+            () = connection.write(stream, None) => {}
+            // The answers that the client waits for are all that is left.
+            _writing = between_events => return,
+        }
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.
     if connection.has_session(&session) && !context.shared().shutdown.is_draining() {

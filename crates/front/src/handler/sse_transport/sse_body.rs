@@ -25,7 +25,7 @@ pub(super) struct SseBody {
     /// True between two events.
     between: bool,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Fires when the drain began and all messages are answered.
+    /// Fires when the drain began, or the credentials ended, and all messages are answered.
     drained: BoxFuture<'static, ()>,
     keep_alive: KeepAlive,
     is_ending: bool,
@@ -44,8 +44,12 @@ impl SseBody {
     ) -> Self {
         let drain = hold.context.shared().shutdown.drain().clone();
         let pending = hold.connection.pending.clone();
+        let expired = hold.connection.expired.clone();
         let drained = async move {
-            drain.cancelled().await;
+            tokio::select! {
+                () = drain.cancelled() => {}
+                () = expired.cancelled() => {}
+            }
             pending.close_when_none().await;
         };
         Self {
@@ -59,6 +63,21 @@ impl SseBody {
             is_over: false,
             hold,
             _permit: permit,
+        }
+    }
+
+    /// Goes on with the credentials of a later message if those of the stream ended; without such
+    /// ones the stream ends once all messages are answered.
+    fn check_credentials(&mut self) {
+        let connection = &self.hold.connection;
+        if connection.expired.is_cancelled() || !self.keep_alive.has_no_credentials() {
+            return;
+        }
+        if let Some(posted) = connection.posted.lock().take() {
+            self.keep_alive.replace_credentials(posted);
+        }
+        if self.keep_alive.has_no_credentials() {
+            connection.expire();
         }
     }
 
@@ -96,8 +115,9 @@ impl http_body::Body for SseBody {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         loop {
+            this.check_credentials();
             if !this.is_ending {
-                this.is_ending = this.keep_alive.is_expired()
+                this.is_ending = this.keep_alive.is_ended()
                     || this.drained.as_mut().poll(cx).is_ready()
                     || this.over.as_mut().poll(cx).is_ready();
             }
@@ -115,7 +135,8 @@ impl http_body::Body for SseBody {
                 });
             }
             std::task::ready!(this.keep_alive.poll_due(cx));
-            if this.between && !this.keep_alive.is_expired() {
+            let is_answering = this.hold.connection.expired.is_cancelled();
+            if this.between && (is_answering || !this.keep_alive.is_expired()) {
                 return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
             }
         }
