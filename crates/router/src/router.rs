@@ -160,10 +160,12 @@ impl Router {
             .await?
             .begin(&self.gates);
         record.hand_to_upstream();
+        let named = subject.call.params.uri().ok().flatten();
         let subscriber = ResourceSubscriber {
             principal: subject.principal.clone(),
             endpoint: subject.call.endpoint.clone(),
             item: subject.item.clone(),
+            uri: named.map_or_else(|| subject.item.exposed.clone(), |uri| Arc::from(&*uri)),
             inbox: inbox.clone(),
         };
         let subscribed = async {

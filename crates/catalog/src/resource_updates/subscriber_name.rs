@@ -23,6 +23,7 @@ impl Catalog {
             principal,
             endpoint,
             item,
+            uri,
             ..
         } = subscriber;
         let authorizer = &*self.context.ports.authorizer;
@@ -37,7 +38,7 @@ impl Catalog {
             return None;
         }
         if *native == item.tool.native {
-            return Some(item.exposed.clone());
+            return Some(uri.clone());
         }
         let exposed = match &served.mode {
             EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
@@ -49,9 +50,10 @@ impl Catalog {
         let listed = listed.and_then(|view| view.find(&exposed).item().cloned());
         let part = listed.or_else(|| self.unlisted_resource(&item.tool.upstream, &exposed, native));
         // A part that the subscriber may not see is announced as the whole.
-        Some(
-            part.filter(sees)
-                .map_or_else(|| item.exposed.clone(), |_| exposed.into()),
-        )
+        Some(match part.filter(sees) {
+            Some(_) if **uri == *item.tool.native => native.clone(),
+            Some(_) => exposed.into(),
+            None => uri.clone(),
+        })
     }
 }

@@ -168,8 +168,7 @@ impl SubscriptionFollower {
             return;
         };
         if let Some(exposed) = catalog.name_for_subscriber(subscriber, native) {
-            let ResourceSubscriber { inbox, item, .. } = subscriber;
-            inbox.put(exposed, &item.exposed);
+            subscriber.inbox.put(exposed, &subscriber.uri);
         }
     }
 

@@ -25,8 +25,10 @@ pub struct ResourceSubscriber {
     pub principal: Principal,
     /// The endpoint that the client uses.
     pub endpoint: EndpointId,
-    /// The resource, under the client's name for it.
+    /// The resource.
     pub item: CatalogItem,
+    /// The client's own URI for it: that of the endpoint's list, or the server's. Updates have it.
+    pub uri: Arc<str>,
     /// The updates that wait for the client.
     pub inbox: UpdateInbox,
 }

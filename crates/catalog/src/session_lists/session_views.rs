@@ -262,7 +262,7 @@ impl Catalog {
                 .upgrade()
                 .and_then(|catalog| catalog.name_for_subscriber(&subscriber, uri));
             if let Some(exposed) = visible_name {
-                subscriber.inbox.put(exposed, &subscriber.item.exposed);
+                subscriber.inbox.put(exposed, &subscriber.uri);
             }
         };
         Some(lists.subscribed.subscribe(native, Box::new(tell)).await)

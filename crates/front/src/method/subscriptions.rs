@@ -262,7 +262,7 @@ async fn subscribe_resource(
 const MAX_URI_BYTES: usize = 8 << 10;
 /// The number of copies of a URI: in the session or stream, in the table of its server, and in
 /// queues of pending updates.
-const COPIES_OF_URI: usize = 6;
+const COPIES_OF_URI: usize = 7;
 /// The memory of a subscription beside its URI, in bytes.
 const SUBSCRIPTION_BYTES: usize = 512;
 

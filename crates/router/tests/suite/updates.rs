@@ -59,8 +59,18 @@ impl SubscribedClient {
 
 /// An upstream that sends updates, behind an aggregating and a transparent endpoint.
 async fn world() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
+    world_with(&[]).await
+}
+
+/// The same, with these resources in its list.
+async fn world_with(resources: &[&str]) -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
     let fake = ScriptedUpstream::new("up", &[]);
-    fake.set(|script| script.subscribes = true);
+    fake.set(|script| {
+        script.subscribes = true;
+        let listed = resources.iter();
+        let listed = listed.map(|uri| raw(&json!({ "uri": uri, "name": "memo" })));
+        script.resources = listed.collect();
+    });
     let world = CatalogWorld::of(&[]);
     let many = Endpoint {
         id: endpoint(),
@@ -118,6 +128,26 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
         2,
         "the line was closed in between"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_have_the_uri_that_the_client_subscribed_to() {
+    let (fake, world) = world_with(&["memo:1"]).await;
+    let (mut native, mut both) = (
+        SubscribedClient::new(&world, "one"),
+        SubscribedClient::new(&world, "two"),
+    );
+    native.subscribe("memo:1").await.unwrap();
+    both.subscribe("up+memo:1").await.unwrap();
+    both.subscribe("memo:1").await.unwrap();
+    for _ in 0..3 {
+        fake.lines.update("memo:1");
+        assert_eq!(native.told().await, ["memo:1"]);
+        assert_eq!(both.told().await, ["up+memo:1", "memo:1"]);
+    }
+    both.held.pop();
+    fake.lines.update("memo:1");
+    assert_eq!(both.told().await, ["up+memo:1"]);
 }
 
 /// weir subscribes in its own account, which may read what a caller may not.
