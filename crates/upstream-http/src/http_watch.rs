@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use weir_core::port::BoxFuture;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -28,7 +29,7 @@ use crate::modern_server::ModernServer;
 use crate::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use crate::response_part::ResponsePart;
 use crate::response_reader::ResponseReader;
-use crate::stream_reader::{self, HttpSubscription};
+use crate::stream_reader::{self, BRIEF_STREAM, HttpSubscription};
 use crate::upstream_session::{self, OpenedUpstreamSession};
 
 /// A watch on a server over HTTP.
@@ -46,6 +47,8 @@ pub(crate) struct HttpWatch {
     /// The part of `seen` that was read so far.
     read: ListChangeCounts,
     reader: Option<ReadingTask>,
+    /// The time since which it is read.
+    reading_since: Instant,
 }
 
 enum HttpWatchSource {
@@ -83,6 +86,7 @@ impl HttpWatch {
             overheard,
             read: ListChangeCounts::default(),
             reader,
+            reading_since: Instant::now(),
         }
     }
 
@@ -100,11 +104,7 @@ impl HttpWatch {
         let context = modern.context.clone();
         let overheard = context.list_changes.reader();
         let declared = std::mem::take(&mut about.notifies_of);
-        let asked = modern.clone();
-        let subscription = ListSubscription::for_lists(context.clone(), declared, move |filter| {
-            let modern = asked.clone();
-            async move { open_subscription(&modern, class, filter).await }
-        });
+        let subscription = list_subscription(&modern, class, declared);
         let mut watch = Self {
             context,
             source: HttpWatchSource::Modern(modern, class, second_era),
@@ -115,6 +115,7 @@ impl HttpWatch {
             overheard,
             read: ListChangeCounts::default(),
             reader: None,
+            reading_since: Instant::now(),
         };
         if let Some((stream, params)) = watch.subscription.opened_first().await? {
             watch.read_subscription(stream, &params);
@@ -132,8 +133,43 @@ impl HttpWatch {
         let (publisher, seen) = ReadingPublisher::new(None);
         let reader = stream_reader::read_subscription(&self.context, stream, publisher);
         self.seen = seen;
+        self.read = ListChangeCounts::default();
         self.reader = Some(reader);
+        self.reading_since = Instant::now();
     }
+
+    /// Opens a subscription again that the server ended with its result: it may do so at any time,
+    /// for example when a token ends. Returns false if the watch is lost. Cancel safe.
+    async fn reopen(&mut self) -> Result<bool, Failure> {
+        let HttpWatchSource::Modern(modern, class, _) = &self.source else {
+            return Ok(false);
+        };
+        // A server that ends each subscription at once is asked after a wait, as for a loss.
+        if !self.seen.borrow().is_ended || self.reading_since.elapsed() < BRIEF_STREAM {
+            return Ok(false);
+        }
+        let mut subscription = list_subscription(modern, *class, self.declared);
+        let opened = subscription.opened_first().await;
+        let Some((stream, params)) = opened.map_err(|attempt| attempt.failure)? else {
+            return Ok(false);
+        };
+        self.subscription = subscription;
+        self.read_subscription(stream, &params);
+        Ok(!self.about.notifies_of.is_empty())
+    }
+}
+
+/// The subscription to changes of these lists.
+fn list_subscription(
+    modern: &ModernServer,
+    class: CapabilityClass,
+    declared: ListKinds,
+) -> ListSubscription<HttpSubscription> {
+    let asked = modern.clone();
+    ListSubscription::for_lists(modern.context.clone(), declared, move |filter| {
+        let modern = asked.clone();
+        async move { open_subscription(&modern, class, filter).await }
+    })
 }
 
 impl ListWatch for HttpWatch {
@@ -174,7 +210,12 @@ impl ListWatch for HttpWatch {
         Box::pin(async move {
             loop {
                 let reading = self.reader.is_some();
-                if let Some(why) = self.seen.borrow().lost.clone() {
+                let lost = self.seen.borrow().lost.clone();
+                if let Some(why) = lost {
+                    if self.reopen().await? {
+                        // Changes in between are unknown.
+                        return Ok(ListKinds::default());
+                    }
                     let text = "The upstream's change stream was lost";
                     return Err(self
                         .context

@@ -13,6 +13,8 @@ use weir_upstream_core::pending_updates::PendingUpdates;
 pub(crate) struct ReadingState {
     pub(crate) list_changes: ListChangeCounts,
     pub(crate) lost: Option<Arc<str>>,
+    /// True if the server ended the subscription with its result, as it may at any time.
+    pub(crate) is_ended: bool,
 }
 
 /// The recipients of the state of a reading task.
@@ -116,6 +118,12 @@ impl ReadingPublisher {
     /// Publishes that the stream is lost.
     pub(crate) fn lost(&self, why: &str) {
         self.seen.send_modify(|seen| seen.lost = Some(why.into()));
+    }
+
+    /// Publishes that the server ended the subscription with its result.
+    pub(crate) fn ended(&self, why: &str) {
+        self.seen.send_modify(|seen| seen.is_ended = true);
+        self.lost(why);
     }
 }
 

@@ -26,7 +26,7 @@ use crate::side_channel::StreamRefusal;
 use crate::standing_stream::StandingReader;
 
 /// The shortest life of a stream that is reopened soon. After shorter ones the wait doubles.
-const BRIEF_STREAM: Duration = Duration::from_secs(5);
+pub(crate) const BRIEF_STREAM: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
 
@@ -101,7 +101,11 @@ pub(crate) fn read_subscription(
     let mut reader = StreamReader::new(context.clone(), publisher, kind);
     ReadingTask::new(context.tasks.spawn_endless(async move {
         let why = reader.read(&mut stream).await;
-        reader.lost(&why);
+        if reader.has_result {
+            reader.publisher.ended(&why);
+        } else {
+            reader.lost(&why);
+        }
     }))
 }
 
@@ -112,6 +116,8 @@ struct StreamReader {
     point: ResumePoint,
     /// True if a message came on the current stream.
     heard: bool,
+    /// True once a subscription was answered with a result.
+    has_result: bool,
 }
 
 enum StreamKind {
@@ -150,6 +156,7 @@ impl StreamReader {
             kind,
             point: ResumePoint::default(),
             heard: false,
+            has_result: false,
         }
     }
 
@@ -388,7 +395,10 @@ impl StreamReader {
                 self.publisher.changed(kinds);
             }
             MessageClass::Reply(answer) => self.send(answer),
-            MessageClass::Answer(_) => return Some("the server ended the subscription"),
+            MessageClass::Answer(outcome) => {
+                self.has_result = outcome.is_ok();
+                return Some("the server ended the subscription");
+            }
             MessageClass::Dropped { reason, .. } => {
                 self.context.label.count_dropped(reason.as_str());
             }

@@ -177,6 +177,38 @@ async fn lists_are_read_before_a_late_acknowledgment_and_once_more_after_it() {
     assert_eq!(mock.requests_of("subscriptions/listen").len(), 1);
 }
 
+#[tokio::test]
+async fn subscription_that_the_server_ends_with_its_result_is_opened_again() {
+    let acknowledged = r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":"$id"}}}"#;
+    for is_brief in [false, true] {
+        let gate = CallGate::new();
+        let ended = MockBehaviour::steps([
+            AnswerStep::Send(acknowledged.to_owned()),
+            AnswerStep::Gate(gate.clone()),
+            AnswerStep::Result(json!({})),
+        ]);
+        let mock = MockServer::modern().tools(1).start().await;
+        mock.add_rule("subscriptions/listen", 1, ended.as_events());
+        let (mut watch, _upstream) = watch(&mock).await;
+        assert!(watch.about().notifies_of.has(ListKind::Tools));
+        if !is_brief {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        gate.open();
+        let change = tokio::time::timeout(Duration::from_secs(60), watch.next_change());
+        let change = change.await.expect("the end is noted");
+        if is_brief {
+            // It is opened again after a wait.
+            assert_eq!(change.unwrap_err().reason(), "unavailable");
+            continue;
+        }
+        assert!(change.unwrap().is_empty(), "a change may have been missed");
+        assert_eq!(mock.requests_of("subscriptions/listen").len(), 2);
+        mock.notify_list_changed();
+        assert!(watch.next_change().await.unwrap().has(ListKind::Tools));
+    }
+}
+
 /// Fails unless a server that refuses subscriptions at first is watched.
 async fn assert_polled_until_subscribed(mock: &MockServer) {
     let (watch, _upstream) = watch(mock).await;
