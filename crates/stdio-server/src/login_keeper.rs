@@ -1,5 +1,6 @@
 //! The tokens for the remote server: the given one, or those of the person's login.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use http::HeaderValue;
@@ -31,6 +32,8 @@ struct UserLogin {
     server: Url,
     /// The account that was used last.
     last: Mutex<Option<LoginAccount>>,
+    /// True once the end of the login was logged.
+    is_end_logged: AtomicBool,
 }
 
 impl LoginKeeper {
@@ -41,6 +44,7 @@ impl LoginKeeper {
                 accounts,
                 server,
                 last: Mutex::default(),
+                is_end_logged: AtomicBool::new(false),
             })),
             (None, _, _) => LoginTokenSource::Nothing,
         };
@@ -89,6 +93,13 @@ impl UserLogin {
             // There may be no login at this server, and it may not want a token.
             Err(error @ LoginError::Local { .. }) if last.is_none() => {
                 tracing::warn!(%error, "stored login not usable, continuing without a token");
+                None
+            }
+            // The login has ended. The server's refusal says how to log in again.
+            Err(error @ LoginError::NotRefreshed { .. }) => {
+                if !self.is_end_logged.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "stored login not usable, continuing without a token");
+                }
                 None
             }
             Err(error) => return Err(format!("the login cannot be renewed: {error}")),

@@ -6,7 +6,7 @@ use weir_client_configs::mcp_clients::McpClient;
 use weir_client_configs::mcp_clients::client_entry::{EntryCredential, TOKEN_VARIABLE};
 use weir_config::Config;
 use weir_config_file::foreign::inputs::InputVariable;
-use weir_mcp_client::login::LoginAccounts;
+use weir_mcp_client::login::{LoginAccounts, LoginError};
 use weir_mcp_client::{Token, login};
 
 use crate::input_prompt::prompt_input;
@@ -78,13 +78,17 @@ async fn secret(url: &str) -> Result<String, String> {
         return usable(&given);
     }
     let server = login::server_url(url).map_err(|error| error.to_string())?;
-    let accounts = LoginAccounts::of_this_user().ok();
-    if let Some(accounts) = accounts
-        && let Some(account) = accounts
-            .token(&server, None)
-            .await
-            .map_err(|error| error.to_string())?
-    {
+    let account = match LoginAccounts::of_this_user() {
+        Ok(accounts) => match accounts.token(&server, None).await {
+            Err(error @ LoginError::NotRefreshed { .. }) => {
+                weir_terminal::note(format_args!("weir: continuing without the login: {error}"));
+                None
+            }
+            found => found.map_err(|error| error.to_string())?,
+        },
+        Err(_) => None,
+    };
+    if let Some(account) = account {
         weir_terminal::note(
             "weir: this token of `weir login` expires, and the client cannot renew it; clients with a \
              login of their own, and `weir stdio URL`, can",

@@ -78,7 +78,7 @@ impl LoginAccounts {
     /// # Errors
     ///
     /// The file cannot be read or written, or no token is left and the authorization server gives
-    /// none now.
+    /// none now, or none any more ([`LoginError::NotRefreshed`]).
     pub async fn token(
         &self,
         server: &Url,

@@ -190,8 +190,14 @@ async fn token_that_cannot_be_refreshed_serves_until_its_end() {
     let error = accounts.token(&server, Some(&refused)).await.unwrap_err();
     assert!(error.to_string().contains(&issuer.endpoint()), "{error}");
     busy(400);
-    let ended = accounts.token(&server, Some(&refused)).await.unwrap();
-    assert_eq!(ended, None, "the server refused the token");
+    let ended = accounts.token(&server, Some(&refused)).await.unwrap_err();
+    assert_eq!(
+        ended.to_string(),
+        format!(
+            "{} refused to refresh the token: invalid_grant",
+            refused.issuer
+        )
+    );
 
     accounts.keep(&held(Some("again"), 1)).await.unwrap();
     busy(503);

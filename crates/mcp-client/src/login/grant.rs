@@ -165,8 +165,7 @@ impl LoginClient {
     }
 }
 
-/// Refreshes an account's token. Returns `None` if it has no refresh token, or the authorization
-/// server refuses it.
+/// Refreshes an account's token. Returns `None` if it has no refresh token.
 pub(super) async fn refresh(account: &LoginAccount) -> Result<Option<LoginAccount>, LoginError> {
     let Some(refresh_token) = &account.refresh_token else {
         return Ok(None);
@@ -180,7 +179,10 @@ pub(super) async fn refresh(account: &LoginAccount) -> Result<Option<LoginAccoun
     ];
     let granted = match granted(&endpoint, &LoginClient::of(account), &fields).await {
         Ok(granted) => granted,
-        Err(LoginError::Refused(_)) => return Ok(None),
+        Err(LoginError::Refused(error)) => {
+            let issuer = plain(&account.issuer);
+            return Err(LoginError::NotRefreshed { issuer, error });
+        }
         Err(other) => return Err(other),
     };
     Ok(Some(LoginAccount {
@@ -415,7 +417,14 @@ mod tests {
             format!("{}: HTTP 429", server.endpoint())
         );
         server.queue_answer(400, &json!({ "error": "invalid_grant" }));
-        assert_eq!(refresh(&fresh).await.expect("an answer"), None);
+        let refused = refresh(&fresh).await.expect_err("the login has ended");
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "{} refused to refresh the token: invalid_grant",
+                fresh.issuer
+            )
+        );
 
         let requests = server.requests();
         assert!(

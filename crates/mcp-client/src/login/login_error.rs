@@ -36,6 +36,14 @@ pub enum LoginError {
     /// The authorization server refused.
     #[error("the authorization server refused: {0}")]
     Refused(String),
+    /// The authorization server refused to refresh a token: the login has ended.
+    #[error("{issuer} refused to refresh the token: {error}")]
+    NotRefreshed {
+        /// The authorization server.
+        issuer: String,
+        /// Its error.
+        error: String,
+    },
     /// The browser's answer is from another authorization server.
     #[error("the response came from another authorization server, and was not used")]
     WrongIssuer,
