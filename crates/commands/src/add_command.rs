@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use parking_lot::Mutex;
-use weir_client_configs::import::credentials::has_credential;
 use weir_client_configs::import::upstream_entry::{UpstreamEntry, flow, scalar};
 use weir_config::{ConfigLoader, ConfigSource};
 use weir_config_file::config_report::Severity;
@@ -131,7 +130,7 @@ pub fn add(options: &AddOptions) -> ExitCode {
             "weir: environment variable {name} is not set here: set it where weir starts"
         ));
     }
-    if has_credential(&entry) {
+    if entry.has_credential() {
         weir_terminal::note(
             "weir: there seems to be a credential in the file now; \"${NAME}\" would take it from the environment",
         );

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use weir_core::port::{BorrowedSecret, Evidence};
 use weir_core::{EndpointId, Principal};
 
-
 /// The credentials of a request that opened a stream, or of a message to it. They end with the
 /// stream, go to the verifier alone, and cannot be printed.
 pub struct StreamCredentials {

@@ -6,9 +6,6 @@ use std::ops::Range;
 use weir_config_file::env::reference::{ReferenceError, ReferenceSyntax, pieces};
 use weir_config_file::placeholder;
 
-use crate::import::command_line::{has_words, line_credentials};
-use crate::import::upstream_entry::UpstreamEntry;
-
 /// Further endings of the last part of a name that holds a credential. In weir's own config, values
 /// of these names may be ordinary texts.
 const FURTHER_CREDENTIALS: [&str; 4] = ["accesskey", "credential", "pat", "dsn"];
@@ -86,7 +83,7 @@ pub(crate) fn is_secret_default(name: &str, default: &str) -> bool {
 }
 
 /// Masks the secret defaults of variables in a text. With `is_credential` every default is masked.
-fn without_defaults(text: &str, is_credential: bool) -> String {
+pub(crate) fn without_defaults(text: &str, is_credential: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -269,76 +266,6 @@ pub(crate) fn masked_url(url: &str) -> String {
     without_defaults(&shown, false)
 }
 
-/// Returns a command line with its credentials masked, and its arguments quoted if necessary.
-pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
-    let mut shown = vec![quoted(command)];
-    let mut before = None;
-    for argument in args {
-        let masked = match argument_credential(before, argument) {
-            _ if has_words(before, argument) => masked_line(argument),
-            Some((start, _, credential)) if !credential.contains("${") => {
-                let rest = &argument[start.len() + credential.len()..];
-                format!("{start}{MASK}{rest}")
-            }
-            _ if argument.contains("://") => masked_url(argument),
-            found => without_defaults(argument, found.is_some()),
-        };
-        shown.push(quoted(&masked));
-        before = Some(argument.as_str());
-    }
-    shown.join(" ")
-}
-
-/// Returns an argument of several words with its credentials masked.
-fn masked_line(line: &str) -> String {
-    let (mut shown, mut at) = (String::new(), 0);
-    for found in line_credentials(line) {
-        shown.push_str(&without_defaults(&line[at..found.place.start], false));
-        at = found.place.end;
-        let credential = &line[found.place];
-        if found.is_replaceable && credential.contains("${") {
-            shown.push_str(&without_defaults(credential, true));
-        } else {
-            shown.push_str(MASK);
-        }
-    }
-    shown + &without_defaults(&line[at..], false)
-}
-
-/// Reports if an entry has a credential that is not a reference.
-pub fn has_credential(entry: &UpstreamEntry) -> bool {
-    let found = |text: &str| !text.contains("${");
-    let in_maps = entry.env.iter().chain(&entry.headers);
-    let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));
-    let befores =
-        std::iter::once(None).chain(entry.args.iter().map(|argument| Some(argument.as_str())));
-    let mut in_args = befores.zip(&entry.args).map(|(before, argument)| {
-        if has_words(before, argument) {
-            let all = line_credentials(argument);
-            return all.into_iter().any(|one| found(&argument[one.place]));
-        }
-        argument_credential(before, argument).is_some_and(|(_, _, text)| found(text))
-    });
-    in_maps.any(|(_, text)| found(text))
-        || in_args.any(|is_found| is_found)
-        || entry
-            .url
-            .as_deref()
-            .is_some_and(|url| !url_credentials(url).is_empty())
-}
-
-fn quoted(text: &str) -> String {
-    let is_plain = !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-+=./:@%,*?&${}".contains(&b));
-    if is_plain {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,80 +319,5 @@ mod tests {
         assert_eq!(split_credential("USE_TOKEN", "true"), None);
         assert_eq!(split_credential("KEY", "/run/secrets/key"), None);
         assert_eq!(split_credential("LOG_LEVEL", "debug"), None);
-    }
-
-    #[test]
-    fn commands_and_urls_are_shown_without_credentials() {
-        let shown = |args: &[&str]| {
-            masked_command(
-                "npx",
-                &args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>(),
-            )
-        };
-        for (args, wanted) in [
-            (&["-y", "a b"][..], "npx -y 'a b'"),
-            (&["--api-key", "canary"], "npx --api-key ***"),
-            (&["--api-key=canary", "x"], "npx --api-key=*** x"),
-            (&["-e", "GITHUB_TOKEN=canary"], "npx -e GITHUB_TOKEN=***"),
-            (&["-e", "GITHUB_TOKEN"], "npx -e GITHUB_TOKEN"),
-            (
-                &["--header", "Authorization: Bearer canary"],
-                "npx --header 'Authorization: Bearer ***'",
-            ),
-            (
-                &["--header", "Authorization:${AUTH}"],
-                "npx --header Authorization:${AUTH}",
-            ),
-            (
-                &["--header=Authorization: Bearer canary"],
-                "npx '--header=Authorization: Bearer ***'",
-            ),
-            (&["--env=API_KEY=canary"], "npx --env=API_KEY=***"),
-            (
-                &["-c", "API_KEY=canary npx -y x --token canary"],
-                "npx -c 'API_KEY=*** npx -y x --token ***'",
-            ),
-            (
-                &["-c", "API_KEY=a\"canary\" npx -y x"],
-                "npx -c API_KEY=***",
-            ),
-            (
-                &["-c", "API_KEY=${KEY:-canary} npx"],
-                "npx -c 'API_KEY=${KEY:-***} npx'",
-            ),
-            (&["postgres://me:canary@db/x"], "npx ***"),
-            (
-                &["postgres://me:canary@${DB}/x"],
-                "npx postgres://me:***@${DB}/x",
-            ),
-            (
-                &["--key", "${API_KEY:-canary}"],
-                "npx --key ${API_KEY:-***}",
-            ),
-            (&["${LEVEL:-info}"], "npx ${LEVEL:-info}"),
-            (
-                &["--token", "${LEVEL:-canary}"],
-                "npx --token ${LEVEL:-***}",
-            ),
-            (
-                &["https://x/mcp?token=canary&a=1"],
-                "npx https://x/mcp?token=***&a=1",
-            ),
-        ] {
-            assert_eq!(shown(args), wanted);
-        }
-        assert_eq!(
-            masked_url("https://u:canary@x/mcp?key=canary"),
-            "https://u:***@x/mcp?key=***"
-        );
-        assert_eq!(
-            masked_url("https://x/s/9f86d081884c7d659a2feaa0c55ad015/mcp"),
-            "https://x/s/***/mcp"
-        );
-        // The credential's text is elsewhere in the URL, too.
-        assert_eq!(
-            masked_url("https://demo:demo@demo.example/demo?api_key=demo#demo"),
-            "https://demo:***@demo.example/demo?api_key=***#demo"
-        );
     }
 }

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::import::command_line::{has_words, line_credentials};
+use crate::import::credentials::{argument_credential, split_credential, url_credentials};
+
 /// Words that YAML does not read as text, and a few that other parsers do not.
 const WORDS: [&str; 10] = [
     "true", "false", "null", "yes", "no", "on", "off", "y", "n", "~",
@@ -27,6 +30,28 @@ pub struct UpstreamEntry {
 }
 
 impl UpstreamEntry {
+    /// Reports if the entry has a credential that is not a reference.
+    pub fn has_credential(&self) -> bool {
+        let found = |text: &str| !text.contains("${");
+        let in_maps = self.env.iter().chain(&self.headers);
+        let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));
+        let befores =
+            std::iter::once(None).chain(self.args.iter().map(|argument| Some(argument.as_str())));
+        let mut in_args = befores.zip(&self.args).map(|(before, argument)| {
+            if has_words(before, argument) {
+                let all = line_credentials(argument);
+                return all.into_iter().any(|one| found(&argument[one.place]));
+            }
+            argument_credential(before, argument).is_some_and(|(_, _, text)| found(text))
+        });
+        in_maps.any(|(_, text)| found(text))
+            || in_args.any(|is_found| is_found)
+            || self
+                .url
+                .as_deref()
+                .is_some_and(|url| !url_credentials(url).is_empty())
+    }
+
     /// Returns the entry as YAML. `indent` starts each line, and `step` is the indent of one more
     /// level.
     pub fn block(&self, indent: &str, step: &str) -> String {
