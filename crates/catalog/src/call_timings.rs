@@ -31,7 +31,7 @@ struct TimingCounts {
 
 /// Outcomes and durations of calls in the last minute or two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecentCalls {
+pub struct RecentCallTimings {
     /// Calls that ended.
     pub calls: u64,
     /// Those that the upstream or weir failed.
@@ -82,7 +82,7 @@ impl CallTimings {
     }
 
     /// The calls of the running window and the one before it.
-    pub fn recent(&self) -> RecentCalls {
+    pub fn recent(&self) -> RecentCallTimings {
         self.rotate(Instant::now());
         let both = |of: fn(&TimingCounts) -> &AtomicU32| {
             u64::from(of(&self.now).load(Ordering::Relaxed))
@@ -103,7 +103,7 @@ impl CallTimings {
             });
             at.map(end)
         };
-        RecentCalls {
+        RecentCallTimings {
             calls,
             failed: both(|counts| &counts.failed),
             tool_errors: both(|counts| &counts.tool_errors),
@@ -176,7 +176,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_older_than_two_minutes_are_dropped() {
         let timings = CallTimings::default();
-        assert_eq!(timings.recent(), RecentCalls::default());
+        assert_eq!(timings.recent(), RecentCallTimings::default());
         for _ in 0..98 {
             timings.note(
                 CallOutcome::Complete,
@@ -224,6 +224,6 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         assert_eq!(timings.recent().calls, 1);
         tokio::time::advance(WINDOW * 5).await;
-        assert_eq!(timings.recent(), RecentCalls::default());
+        assert_eq!(timings.recent(), RecentCallTimings::default());
     }
 }

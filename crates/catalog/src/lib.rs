@@ -53,7 +53,7 @@ mod view_watch;
 mod walk;
 mod walk_span;
 
-pub use call_timings::{CallTimings, RecentCalls};
+pub use call_timings::{CallTimings, RecentCallTimings};
 pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};

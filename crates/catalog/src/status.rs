@@ -9,7 +9,7 @@ use weir_core::upstream::{ListKind, ServerDescription, UpstreamHealth};
 use weir_schema::ToolSchema;
 
 use crate::Catalog;
-use crate::call_timings::RecentCalls;
+use crate::call_timings::RecentCallTimings;
 use crate::closed_upstreams::ClosedUpstream;
 use crate::list_feed::ListFeed;
 use crate::list_state::ListState;
@@ -26,7 +26,7 @@ pub struct UpstreamStatus {
     /// The state of an upstream that an operator took out.
     pub closed: Option<ClosedUpstream>,
     /// The outcomes of its calls in the last minute or two.
-    pub recent: RecentCalls,
+    pub recent: RecentCallTimings,
     /// Its lists, the base class first.
     pub lists: Vec<ListStatus>,
 }
@@ -200,7 +200,7 @@ mod tests {
             },
             about: None,
             closed: None,
-            recent: RecentCalls::default(),
+            recent: RecentCallTimings::default(),
             lists: listed.map(list).into_iter().collect(),
         }
     }

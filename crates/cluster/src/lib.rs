@@ -7,7 +7,7 @@
 //! service `ForwardedRequests` and the server config of [`ClusterTls`]. [`ProcessForwarder`] sends a
 //! client's request to the process before or after this one in a graceful restart.
 
-mod answer_body;
+mod peer_answer_body;
 mod cluster_key;
 mod cluster_tls;
 mod confirmed_lists;

@@ -51,7 +51,7 @@ pub(crate) struct OpenFailure(pub(crate) Arc<str>);
 
 /// The reason that a request got no answer.
 #[derive(Debug)]
-pub(crate) enum SendFailure {
+pub(crate) enum PeerSendFailure {
     /// The connection takes no more requests: this one was not sent.
     Retired(String),
     /// The request was not processed.
@@ -226,10 +226,10 @@ impl PeerConnection {
     }
 
     /// Waits until the connection takes one more request. A failure retires it.
-    async fn ready_sender(&self) -> Result<SendRequest<Bytes>, SendFailure> {
+    async fn ready_sender(&self) -> Result<SendRequest<Bytes>, PeerSendFailure> {
         self.sender.clone().ready().await.map_err(|error| {
             self.is_retired.store(true, Ordering::Release);
-            SendFailure::Retired(error.to_string())
+            PeerSendFailure::Retired(error.to_string())
         })
     }
 
@@ -238,11 +238,11 @@ impl PeerConnection {
         &self,
         head: Request<()>,
         body: Bytes,
-    ) -> Result<Response<Http2Response>, SendFailure> {
+    ) -> Result<Response<Http2Response>, PeerSendFailure> {
         let mut sender = self.ready_sender().await?;
         let (answer, stream) = sender
             .send_request(head, body.is_empty())
-            .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
+            .map_err(|error| PeerSendFailure::NotProcessed(error.to_string()))?;
         let mut answer = self.answers.add(answer, None);
         let answered = if body.is_empty() {
             answer.head().await
@@ -263,11 +263,11 @@ impl PeerConnection {
         &self,
         head: Request<()>,
         first: Bytes,
-    ) -> Result<Response<PeerStream>, SendFailure> {
+    ) -> Result<Response<PeerStream>, PeerSendFailure> {
         let mut sender = self.ready_sender().await?;
         let (answer, stream) = sender
             .send_request(head, false)
-            .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
+            .map_err(|error| PeerSendFailure::NotProcessed(error.to_string()))?;
         let mut answer = self.answers.add(answer, None);
         let mut sending = StreamSender::new(stream);
         sending.send(first);
@@ -298,11 +298,11 @@ async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) {
     }
 }
 
-fn failure_of(error: &h2::Error) -> SendFailure {
+fn failure_of(error: &h2::Error) -> PeerSendFailure {
     if is_unprocessed(error) {
-        SendFailure::NotProcessed(error.to_string())
+        PeerSendFailure::NotProcessed(error.to_string())
     } else {
-        SendFailure::Lost(error.to_string())
+        PeerSendFailure::Lost(error.to_string())
     }
 }
 

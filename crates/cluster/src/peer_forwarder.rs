@@ -13,10 +13,10 @@ use weir_listen::{
     RequestForwarder, STREAM_HEADER, STREAM_PATH, STREAM_VERSION, replica_of_header,
 };
 
-use crate::answer_body::AnswerBody;
+use crate::peer_answer_body::PeerAnswerBody;
 use crate::cluster_tls::ClusterTls;
 use crate::forwarded_head::{forwarded_head, remove_hop_by_hop};
-use crate::peer_connection::{PeerConnection, SendFailure};
+use crate::peer_connection::{PeerConnection, PeerSendFailure};
 use crate::peer_connections::PeerConnections;
 use crate::peer_dialer::{PeerDialer, TcpDialer};
 use crate::peer_stream::PeerStream;
@@ -89,9 +89,11 @@ impl PeerForwarder {
                     }
                     return Ok((head.headers, stream));
                 }
-                Err(SendFailure::Retired(cause)) => last = cause,
-                Err(SendFailure::NotProcessed(cause)) => return Err(ForwardError::NotSent(cause)),
-                Err(SendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
+                Err(PeerSendFailure::Retired(cause)) => last = cause,
+                Err(PeerSendFailure::NotProcessed(cause)) => {
+                    return Err(ForwardError::NotSent(cause));
+                }
+                Err(PeerSendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
             }
         }
         Err(ForwardError::NotSent(last))
@@ -116,9 +118,11 @@ impl PeerForwarder {
                     self.check_answered_by(to, answer.headers())?;
                     return client_answer(answer);
                 }
-                Err(SendFailure::Retired(cause)) => last = cause,
-                Err(SendFailure::NotProcessed(cause)) => return Err(ForwardError::NotSent(cause)),
-                Err(SendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
+                Err(PeerSendFailure::Retired(cause)) => last = cause,
+                Err(PeerSendFailure::NotProcessed(cause)) => {
+                    return Err(ForwardError::NotSent(cause));
+                }
+                Err(PeerSendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
             }
         }
         Err(ForwardError::NotSent(last))
@@ -192,7 +196,7 @@ pub(crate) fn client_answer(
     if let Some(owner) = head.headers.get(NOT_OWNER_HEADER) {
         return Err(ForwardError::NotOwner(replica_of_header(owner)));
     }
-    let body = AnswerBody::new(stream, &head.headers);
+    let body = PeerAnswerBody::new(stream, &head.headers);
     Ok(Response::from_parts(answer_head(head), Box::pin(body)))
 }
 

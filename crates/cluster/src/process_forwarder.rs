@@ -13,7 +13,7 @@ use weir_core::port::{BoxFuture, ReplicaId};
 use weir_core::{Budgets, HandoverArrival};
 use weir_listen::{ForwardError, ForwardedBody, ForwardedRequest, RequestForwarder};
 
-use crate::peer_connection::{self, OpenedPeer, PeerConnection, SendFailure};
+use crate::peer_connection::{self, OpenedPeer, PeerConnection, PeerSendFailure};
 use crate::peer_forwarder::{client_answer, request_head};
 
 /// The longest wait for the stream to the other process.
@@ -110,10 +110,10 @@ impl ProcessForwarder {
         let connection = self.connection().await?;
         let failure = match connection.send(head, request.body).await {
             Ok(answer) => return client_answer(answer),
-            Err(SendFailure::Retired(cause) | SendFailure::NotProcessed(cause)) => {
+            Err(PeerSendFailure::Retired(cause) | PeerSendFailure::NotProcessed(cause)) => {
                 ForwardError::NotSent(cause)
             }
-            Err(SendFailure::Lost(cause)) => ForwardError::Lost(cause),
+            Err(PeerSendFailure::Lost(cause)) => ForwardError::Lost(cause),
         };
         // The other process ends: what it leaves is here once it has ended.
         let mut link = self.link.subscribe();

@@ -90,13 +90,13 @@ type AuditChains = BTreeMap<String, AuditChainState>;
 struct AuditChainState {
     inspector: ChainInspector,
     /// The places of its first and its last record.
-    first: Option<RecordPlace>,
-    last: Option<RecordPlace>,
+    first: Option<RecordPosition>,
+    last: Option<RecordPosition>,
 }
 
 /// A line of a file.
 #[derive(Clone, Default)]
-struct RecordPlace {
+struct RecordPosition {
     file: PathBuf,
     line: u64,
 }
@@ -111,7 +111,7 @@ impl AuditChainState {
     }
 }
 
-impl RecordPlace {
+impl RecordPosition {
     /// The fault of a chain at this place.
     fn broken(self, chain: &str, why: &str) -> VerifyError {
         let of_chain = match chain {
@@ -155,7 +155,7 @@ impl VerifyOptions {
         }
         let files = in_order(files)?;
         // The place of a chain without any record.
-        let nowhere = RecordPlace {
+        let nowhere = RecordPosition {
             file: files
                 .last()
                 .map(|file| file.path.clone())
@@ -189,7 +189,7 @@ impl VerifyOptions {
 }
 
 /// A file of an audit log, and its first record.
-struct AuditFile {
+struct CheckedAuditFile {
     path: PathBuf,
     first: Option<ChainLink>,
     /// The lines of a file that cannot be opened anew, such as a pipe. Others are opened one at a
@@ -197,7 +197,7 @@ struct AuditFile {
     kept: Option<AuditLines>,
 }
 
-impl AuditFile {
+impl CheckedAuditFile {
     fn open(path: PathBuf) -> Result<Self, VerifyError> {
         let opened = AuditLines::open(&path).and_then(|mut lines| {
             let first = lines.find_first()?;
@@ -272,8 +272,8 @@ impl AuditLines {
 
 /// Opens files and sorts them by their first record. A file without one sorts first, and its error
 /// is reported there.
-fn in_order(files: Vec<PathBuf>) -> Result<Vec<AuditFile>, VerifyError> {
-    let opened: Result<Vec<_>, _> = files.into_iter().map(AuditFile::open).collect();
+fn in_order(files: Vec<PathBuf>) -> Result<Vec<CheckedAuditFile>, VerifyError> {
+    let opened: Result<Vec<_>, _> = files.into_iter().map(CheckedAuditFile::open).collect();
     let mut files = opened?;
     files.sort_by_key(|file| file.first.as_ref().map_or(0, |link| link.head.seq));
     Ok(files)
@@ -282,12 +282,12 @@ fn in_order(files: Vec<PathBuf>) -> Result<Vec<AuditFile>, VerifyError> {
 fn inspect_file(
     chains: &mut AuditChains,
     keys: &[AuditKey],
-    file: AuditFile,
+    file: CheckedAuditFile,
 ) -> Result<(), VerifyError> {
-    let AuditFile { path, first, kept } = file;
+    let CheckedAuditFile { path, first, kept } = file;
     let unreadable = |error| VerifyError::Unreadable(path.clone(), error);
     let broken = |chain: &str, fault: &ChainFault| {
-        let place = RecordPlace {
+        let place = RecordPosition {
             file: path.clone(),
             line: fault.line,
         };
@@ -322,7 +322,7 @@ fn inspect_file(
             }
             let inspected = state.inspector.line(&line.text, line.is_whole);
             inspected.map_err(|fault| broken(name, &fault))?;
-            let place = RecordPlace {
+            let place = RecordPosition {
                 file: path.clone(),
                 line: number,
             };

@@ -23,7 +23,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct ConnectionSlots {
     counts: Mutex<SlotCounts>,
     /// By [`NoSlot`].
-    refusals: [Mutex<RefusalCount>; 2],
+    refusals: [Mutex<RefusedConnections>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ struct SlotCounts {
 
 /// The connections that were refused since the last warning about them.
 #[derive(Debug, Default)]
-struct RefusalCount {
+struct RefusedConnections {
     refused: u64,
     warned_at: Option<Instant>,
 }
 
-impl RefusalCount {
+impl RefusedConnections {
     /// Counts a refused connection; returns their number if it is time for a warning.
     fn add(&mut self, now: Instant) -> Option<u64> {
         self.refused += 1;
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_until_the_next_warning() {
-        let (mut count, now) = (RefusalCount::default(), Instant::now());
+        let (mut count, now) = (RefusedConnections::default(), Instant::now());
         assert_eq!(count.add(now), Some(1));
         assert_eq!(count.add(now), None);
         assert_eq!(count.add(now + WARNING_INTERVAL / 2), None);

@@ -27,12 +27,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use weir_wire::{ErrorObject, Method, RequestId, Revision, error_code, scan, write};
 
-use answer::AnswerEvent;
+use answer::InterimMessage;
 pub(crate) use answer::{Answer, Note};
 pub(crate) use error::ClientError;
 pub(crate) use respondent::{DeclinedRequest, Respondent};
 pub(crate) use transport::Token;
-use transport::{Response, Transport};
+use transport::{Transport, TransportResponse};
 
 /// The longest wait for an answer to `server/discover`: a server of the older revisions may not
 /// answer it at all.
@@ -51,7 +51,7 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// The era that a server speaks.
 #[derive(Clone, Debug)]
-enum Era {
+enum ConnectedEra {
     Modern,
     Legacy {
         revision: Revision,
@@ -62,7 +62,7 @@ enum Era {
 /// A connection to a server, in the way it understands.
 pub struct Client {
     transport: Transport,
-    era: Era,
+    era: ConnectedEra,
     next_id: i64,
     about: Value,
     respondent: Option<Arc<dyn Respondent>>,
@@ -85,7 +85,7 @@ impl Client {
         transport: Transport,
         respondent: Option<Arc<dyn Respondent>>,
     ) -> Result<Self, ClientError> {
-        let (era, repeated) = (Era::Modern, HeaderMap::new());
+        let (era, repeated) = (ConnectedEra::Modern, HeaderMap::new());
         let mut client = Self {
             transport,
             era,
@@ -121,7 +121,7 @@ impl Client {
 
     async fn initialize(&mut self) -> Result<(), ClientError> {
         let newest = Revision::NEWEST_LEGACY;
-        self.era = Era::Legacy {
+        self.era = ConnectedEra::Legacy {
             revision: newest,
             session: None,
         };
@@ -138,7 +138,7 @@ impl Client {
                 "it offers a protocol version that weir does not know: use a newer weir",
             ));
         };
-        self.era = Era::Legacy { revision, session };
+        self.era = ConnectedEra::Legacy { revision, session };
         self.about = about;
         self.notify(Method::Initialized).await
     }
@@ -157,8 +157,8 @@ impl Client {
     /// The revision spoken.
     pub fn revision(&self) -> Revision {
         match &self.era {
-            Era::Modern => Revision::MODERN,
-            Era::Legacy { revision, .. } => *revision,
+            ConnectedEra::Modern => Revision::MODERN,
+            ConnectedEra::Legacy { revision, .. } => *revision,
         }
     }
 
@@ -222,12 +222,12 @@ impl Client {
 
     async fn listen(&mut self) -> Result<Answer, ClientError> {
         match &self.era {
-            Era::Modern => {
+            ConnectedEra::Modern => {
                 let params = json!({ "notifications": { "toolsListChanged": true } });
                 let (id, response) = self.send(Method::SubscriptionsListen, params, None).await?;
                 Ok(Answer::new(response, id))
             }
-            Era::Legacy { .. } => {
+            ConnectedEra::Legacy { .. } => {
                 let response = self
                     .transport
                     .send(HttpMethod::GET, self.legacy_headers(), Bytes::new())
@@ -242,7 +242,7 @@ impl Client {
 
     /// Ends a legacy session. A server that will not hear of it is left alone.
     pub async fn close(self) {
-        if let Era::Legacy {
+        if let ConnectedEra::Legacy {
             session: Some(_), ..
         } = &self.era
         {
@@ -312,11 +312,11 @@ impl Client {
         method: Method,
         params: Value,
         arguments: Option<&RawValue>,
-    ) -> Result<(RequestId, Response), ClientError> {
+    ) -> Result<(RequestId, TransportResponse), ClientError> {
         let id = RequestId::from(self.next_id);
         self.next_id += 1;
         let (headers, params) = match &self.era {
-            Era::Modern => {
+            ConnectedEra::Modern => {
                 let (mut headers, params) =
                     request_parts::modern(method, params, &self.capabilities());
                 if method == Method::ToolsCall {
@@ -324,7 +324,7 @@ impl Client {
                 }
                 (headers, params)
             }
-            Era::Legacy { .. } => (self.legacy_headers(), params),
+            ConnectedEra::Legacy { .. } => (self.legacy_headers(), params),
         };
         let params = (!params.is_null()).then(|| with_arguments(&params, arguments));
         let body = write::request(&id, method.as_str(), params.as_deref().map(str::as_bytes));
@@ -359,8 +359,8 @@ impl Client {
     async fn next_note(&self, answer: &mut Answer) -> Result<Option<Note>, ClientError> {
         loop {
             let request = match answer.next().await? {
-                Some(AnswerEvent::Notification(note)) => return Ok(Some(note)),
-                Some(AnswerEvent::Request(request)) => request,
+                Some(InterimMessage::Notification(note)) => return Ok(Some(note)),
+                Some(InterimMessage::Request(request)) => request,
                 None if self.resume(answer).await? => continue,
                 None => return Ok(None),
             };
@@ -394,7 +394,7 @@ impl Client {
 
     fn legacy_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if let Era::Legacy { revision, session } = &self.era {
+        if let ConnectedEra::Legacy { revision, session } = &self.era {
             if let Some(session) = session.as_deref().and_then(|session| session.parse().ok()) {
                 headers.insert("mcp-session-id", session);
             }

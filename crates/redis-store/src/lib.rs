@@ -72,7 +72,7 @@ pub use settings::{RedisSettings, RedisTopology};
 pub use shared_records::SharedRecords;
 pub use shared_replays::SharedReplays;
 pub use shared_tasks::SharedTasks;
-pub use start_error::StartError;
+pub use start_error::RedisStartError;
 
 #[cfg(test)]
 mod tests;

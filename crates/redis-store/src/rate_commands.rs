@@ -13,7 +13,7 @@ use crate::token_lease::{TokenDemand, TokenReply};
 
 /// The numbers of the command.
 #[derive(Clone, Copy, Debug)]
-struct TokenExchange {
+struct RateExchange {
     /// The least number to take; it takes no tokens if fewer are there.
     need: u32,
     /// The number to take if it is there.
@@ -22,7 +22,7 @@ struct TokenExchange {
     returned: u32,
 }
 
-impl TokenExchange {
+impl RateExchange {
     fn effect(self) -> CommandEffect {
         if self.want == 0 && self.returned == 0 {
             CommandEffect::Reads
@@ -64,7 +64,7 @@ impl RateCommands {
                 is_awaited: false, ..
             } => "refill_tokens",
         };
-        let exchange = TokenExchange {
+        let exchange = RateExchange {
             need: demand.need,
             want: demand.want,
             returned: 0,
@@ -79,7 +79,7 @@ impl RateCommands {
         rate: &Rate,
         cost: u32,
     ) -> Result<Duration, StoreError> {
-        let exchange = TokenExchange {
+        let exchange = RateExchange {
             need: cost,
             want: 0,
             returned: 0,
@@ -95,7 +95,7 @@ impl RateCommands {
         rate: &Rate,
         tokens: u32,
     ) -> Result<(), StoreError> {
-        let exchange = TokenExchange {
+        let exchange = RateExchange {
             need: 1,
             want: 0,
             returned: tokens,
@@ -109,7 +109,7 @@ impl RateCommands {
         operation: &'static str,
         bucket: &RateBucket,
         rate: &Rate,
-        exchange: TokenExchange,
+        exchange: RateExchange,
     ) -> Result<TokenReply, StoreError> {
         let per = u64::try_from(rate.per.as_micros()).unwrap_or(u64::MAX);
         let mut call = TAKE_TOKENS.prepare_invoke();

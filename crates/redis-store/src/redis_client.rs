@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::redis_connection::RedisConnection;
 use crate::server_dialer::ServerDialer;
 use crate::settings::{RedisSettings, RedisTopology};
-use crate::start_error::StartError;
+use crate::start_error::RedisStartError;
 
 /// The longest time for a connection to one server, with its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,17 +57,17 @@ impl RedisSettings {
     /// # Errors
     ///
     /// A start with these settings would fail.
-    pub fn check(&self) -> Result<(), StartError> {
+    pub fn check(&self) -> Result<(), RedisStartError> {
         RedisClient::new(self).map(drop)
     }
 }
 
 impl RedisClient {
     /// Checks the settings; it connects to no server.
-    pub(crate) fn new(settings: &RedisSettings) -> Result<Self, StartError> {
+    pub(crate) fn new(settings: &RedisSettings) -> Result<Self, RedisStartError> {
         let servers = parse_urls(&settings.urls)?;
         let Some(first) = servers.first() else {
-            return Err(StartError::NoUrl);
+            return Err(RedisStartError::NoUrl);
         };
         let has_tls = servers.iter().any(is_tls);
         if has_tls {
@@ -186,9 +186,9 @@ fn no_server() -> RedisError {
     RedisError::from((ErrorKind::Client, "no server is known"))
 }
 
-fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, StartError> {
+fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, RedisStartError> {
     let parse = |(at, url): (usize, &String)| {
-        let bad = |reason: &str| StartError::BadUrl {
+        let bad = |reason: &str| RedisStartError::BadUrl {
             number: at + 1,
             reason: reason.to_owned(),
         };
@@ -231,14 +231,14 @@ fn is_tls(server: &ConnectionInfo) -> bool {
     clippy::needless_pass_by_value,
     reason = "the adapter of map_err gives the error away"
 )]
-fn bad_settings(error: RedisError) -> StartError {
-    StartError::BadSettings(error.to_string())
+fn bad_settings(error: RedisError) -> RedisStartError {
+    RedisStartError::BadSettings(error.to_string())
 }
 
 fn open_client(
     server: ConnectionInfo,
     certificates: Option<&TlsCertificates>,
-) -> Result<Client, StartError> {
+) -> Result<Client, RedisStartError> {
     match certificates {
         Some(certificates) if is_tls(&server) => {
             Client::build_with_tls(server, certificates.clone())
@@ -253,7 +253,7 @@ fn sentinel_client(
     primary: &str,
     certificates: Option<&TlsCertificates>,
     authenticates_to_sentinels: bool,
-) -> Result<SentinelClient, StartError> {
+) -> Result<SentinelClient, RedisStartError> {
     let addresses: Vec<_> = servers.iter().map(|one| one.addr().clone()).collect();
     let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)
         .map_err(bad_settings)?
@@ -289,7 +289,7 @@ fn sentinel_client(
 fn cluster_client(
     servers: Vec<ConnectionInfo>,
     certificates: Option<TlsCertificates>,
-) -> Result<RedisClient, StartError> {
+) -> Result<RedisClient, RedisStartError> {
     let clients = servers
         .iter()
         .map(|node| open_client(node.clone(), certificates.as_ref()))
@@ -343,7 +343,10 @@ mod tests {
         }
         let mut none = settings("", RedisTopology::Single);
         none.urls.clear();
-        assert!(matches!(RedisClient::new(&none), Err(StartError::NoUrl)));
+        assert!(matches!(
+            RedisClient::new(&none),
+            Err(RedisStartError::NoUrl)
+        ));
     }
 
     #[test]

@@ -45,7 +45,7 @@ use crate::shared_bus::SharedBus;
 use crate::shared_records::SharedRecords;
 use crate::shared_replays::SharedReplays;
 use crate::shared_tasks::{SharedTasks, TaskSeal};
-use crate::start_error::StartError;
+use crate::start_error::RedisStartError;
 use crate::store_seal::StoreSeal;
 use crate::task_writer::TaskWriter;
 
@@ -133,7 +133,7 @@ impl RedisStore {
         settings: &RedisSettings,
         own: OwnReplica,
         ports: StorePorts,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, RedisStartError> {
         let client = RedisClient::new(settings)?;
         Ok(Self::start_with(client, settings, own, ports))
     }

@@ -38,7 +38,7 @@ pub(crate) struct TaskSeal(pub(crate) StoreSeal);
 
 /// A task and its owner.
 #[derive(Clone, Copy)]
-struct TaskOwner<'a> {
+struct SharedTaskOwner<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     name: &'a str,
@@ -91,7 +91,7 @@ impl SharedTasks {
         Some(own.unwrap_or(listed))
     }
 
-    async fn read_copy(&self, owner: TaskOwner<'_>) -> Option<KeptTask> {
+    async fn read_copy(&self, owner: SharedTaskOwner<'_>) -> Option<KeptTask> {
         let sealed = self.writer.read(&self.seal.shared_name(owner)).await;
         // Without an answer of the store, the task is asked for at its server, or counts as unknown.
         let plain = self.seal.open(owner, &sealed.ok()??)?;
@@ -132,7 +132,7 @@ impl TaskBook for SharedTasks {
         }
         // The state of an open task is at its server: a copy would be of no use.
         if task.settled && task.state.len() <= MAX_STATE_BYTES {
-            let owner = TaskOwner {
+            let owner = SharedTaskOwner {
                 principal,
                 endpoint,
                 name: &task.name,
@@ -165,7 +165,7 @@ impl TaskBook for SharedTasks {
         endpoint: &'a EndpointId,
         name: &'a str,
     ) -> BoxFuture<'a, Option<KeptTask>> {
-        Box::pin(self.read_copy(TaskOwner {
+        Box::pin(self.read_copy(SharedTaskOwner {
             principal,
             endpoint,
             name,
@@ -184,7 +184,7 @@ impl TaskBook for SharedTasks {
         };
         let change = self.list_seal.remove(owner, name);
         self.writer.write_later(TaskChange::Listed(change));
-        let name = self.seal.shared_name(TaskOwner {
+        let name = self.seal.shared_name(SharedTaskOwner {
             principal,
             endpoint,
             name,
@@ -238,23 +238,23 @@ impl fmt::Debug for SharedTasks {
 }
 
 impl TaskSeal {
-    fn shared_name(&self, owner: TaskOwner<'_>) -> String {
+    fn shared_name(&self, owner: SharedTaskOwner<'_>) -> String {
         let digest = Sha256::digest(owner.purpose());
         let digest = HEXLOWER.encode(&digest[..16]);
         self.0.name(format_args!("t:{digest}"))
     }
 
-    fn seal(&self, owner: TaskOwner<'_>, kind: u8, state: &[u8]) -> String {
+    fn seal(&self, owner: SharedTaskOwner<'_>, kind: u8, state: &[u8]) -> String {
         let plain = [&[kind], state].concat();
         self.0.seal(&owner.purpose(), &plain)
     }
 
-    fn open(&self, owner: TaskOwner<'_>, sealed: &str) -> Option<Bytes> {
+    fn open(&self, owner: SharedTaskOwner<'_>, sealed: &str) -> Option<Bytes> {
         self.0.open(&owner.purpose(), sealed)
     }
 }
 
-impl TaskOwner<'_> {
+impl SharedTaskOwner<'_> {
     /// The purpose of the seal: the copy opens for this owner's task alone.
     fn purpose(&self) -> Vec<u8> {
         let endpoint = self.endpoint.as_str().as_bytes();

@@ -3,7 +3,7 @@
 /// Invalid settings. An unreachable server is no error of the settings. URLs are not in the texts:
 /// they may have a password.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum RedisStartError {
     /// There is no URL.
     #[error("the shared store needs a URL")]
     NoUrl,

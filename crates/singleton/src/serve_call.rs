@@ -31,7 +31,7 @@ struct ServedCall {
 }
 
 /// The next step of a call.
-enum CallStep {
+enum ServedCallStep {
     Event(Option<ReplyEvent>),
     FromClient(Frame),
     Withdrawn(u64),
@@ -60,20 +60,20 @@ pub(crate) async fn serve_call(
     loop {
         let step = poll_fn(|cx| call.poll_step(&mut reply, &mut reader, cx)).await?;
         let is_over = match step {
-            CallStep::Event(Some(event)) if is_first && is_fenced_out(&event, lease) => {
+            ServedCallStep::Event(Some(event)) if is_first && is_fenced_out(&event, lease) => {
                 let refusal = refusal_frame("the lease has ended");
                 return call.writer.send(&refusal).await;
             }
-            CallStep::Event(Some(event)) => {
+            ServedCallStep::Event(Some(event)) => {
                 is_first = false;
                 call.send_event(event).await?
             }
-            CallStep::Event(None) => true,
-            CallStep::FromClient(frame) => {
+            ServedCallStep::Event(None) => true,
+            ServedCallStep::FromClient(frame) => {
                 call.take_answer(&frame).map_err(|BadFrame| StreamGone)?;
                 false
             }
-            CallStep::Withdrawn(number) => {
+            ServedCallStep::Withdrawn(number) => {
                 let form = AnswerForm {
                     number,
                     is_result: false,
@@ -105,18 +105,20 @@ impl ServedCall {
         reply: &mut Reply,
         reader: &mut FrameReader,
         cx: &mut std::task::Context<'_>,
-    ) -> Poll<Result<CallStep, StreamGone>> {
+    ) -> Poll<Result<ServedCallStep, StreamGone>> {
         if let Poll::Ready(frame) = reader.poll_frame(cx) {
-            return Poll::Ready(frame.map(CallStep::FromClient));
+            return Poll::Ready(frame.map(ServedCallStep::FromClient));
         }
         let withdrawn = self.questions.iter_mut().find_map(|(number, question)| {
             question.poll_withdrawn(cx).is_ready().then_some(*number)
         });
         if let Some(number) = withdrawn {
             self.questions.remove(&number);
-            return Poll::Ready(Ok(CallStep::Withdrawn(number)));
+            return Poll::Ready(Ok(ServedCallStep::Withdrawn(number)));
         }
-        reply.poll_next(cx).map(|event| Ok(CallStep::Event(event)))
+        reply
+            .poll_next(cx)
+            .map(|event| Ok(ServedCallStep::Event(event)))
     }
 
     /// Sends an event; true after the last.

@@ -81,9 +81,9 @@ impl std::fmt::Debug for StdioGatewaySettings {
 }
 
 /// An `initialize` without an answer yet. Later messages need the id of its session.
-struct SessionOpening(oneshot::Receiver<()>);
+struct SessionHandshake(oneshot::Receiver<()>);
 
-impl SessionOpening {
+impl SessionHandshake {
     async fn finished(self) {
         // An error is the end of its task, too.
         let _done = self.0.await;
@@ -138,7 +138,7 @@ impl StdioGateway {
             };
             let Some(line) = line else { return };
             if let Some(opening) = opening.take() {
-                SessionOpening::finished(opening).await;
+                SessionHandshake::finished(opening).await;
             }
             opening = shared.take(line).await;
         }
@@ -169,7 +169,7 @@ impl StdioGateway {
 impl StdioGatewayState {
     /// Handles a line. Requests run on after the return; all other messages are complete then.
     /// Returns the session being opened, if the next message must wait for it.
-    async fn take(self: &Arc<Self>, line: StdinLine) -> Option<SessionOpening> {
+    async fn take(self: &Arc<Self>, line: StdinLine) -> Option<SessionHandshake> {
         let line = match line {
             StdinLine::Whole(line) => line,
             StdinLine::TooLong(id) => {
@@ -203,7 +203,7 @@ impl StdioGatewayState {
         None
     }
 
-    async fn take_request(self: &Arc<Self>, request: HostRequest) -> Option<SessionOpening> {
+    async fn take_request(self: &Arc<Self>, request: HostRequest) -> Option<SessionHandshake> {
         let era = RequestEra::of(&request);
         let is_modern = matches!(era, RequestEra::Modern(_));
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
@@ -233,7 +233,7 @@ impl StdioGatewayState {
                 exchange.initialize().await;
                 let _gone = done.send(());
             });
-            return Some(SessionOpening(opening));
+            return Some(SessionHandshake(opening));
         }
         let mut run = Box::pin(exchange.run());
         // Polled here, in the order of the lines, so that a cancellation in the next line finds the

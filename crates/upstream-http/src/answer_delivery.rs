@@ -34,7 +34,7 @@ pub(crate) struct AnswerWatch {
 
 /// The reason that a server will not get an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LostAnswer {
+pub(crate) enum UndeliveredAnswer {
     /// It did not take the answer.
     Undelivered,
     /// It read no messages, so its session was ended.
@@ -59,16 +59,16 @@ impl AnswerWatch {
     }
 
     /// Ready once the server will not get an answer.
-    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<LostAnswer> {
+    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<UndeliveredAnswer> {
         if let Some(over) = &mut self.over
             && over.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(LostAnswer::SessionOver);
+            return Poll::Ready(UndeliveredAnswer::SessionOver);
         }
         self.lost_wait
             .as_mut()
             .poll(cx)
-            .map(|()| LostAnswer::Undelivered)
+            .map(|()| UndeliveredAnswer::Undelivered)
     }
 }
 

@@ -18,7 +18,7 @@ use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{EnvelopeOutline, IncomingMessage, Message};
 
-use crate::answer_delivery::{AnswerWatch, LostAnswer};
+use crate::answer_delivery::{AnswerWatch, UndeliveredAnswer};
 use crate::http_post::unreadable_failure;
 use crate::large_result::{ArrivedResult, LargeResult};
 use crate::lost_connection::connection_lost_failure;
@@ -302,14 +302,14 @@ impl HttpCallReply {
     }
 
     /// Ends the call: the server waits for an answer that it will not get.
-    fn cut_off(&mut self, reason: LostAnswer) -> ReplyEvent {
+    fn cut_off(&mut self, reason: UndeliveredAnswer) -> ReplyEvent {
         let text = match reason {
-            LostAnswer::SessionOver => {
+            UndeliveredAnswer::SessionOver => {
                 self.end();
                 "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
                  run. Check before calling again"
             }
-            LostAnswer::Undelivered => {
+            UndeliveredAnswer::Undelivered => {
                 self.pass_questions_on();
                 // The server learns that the call is over.
                 self.pending = PendingRequest::new(None, 0);

@@ -43,7 +43,7 @@ pub(crate) async fn start_reading(
     publisher: ReadingPublisher,
     standing_reader: Option<StandingReader>,
 ) -> Option<ReadingTask> {
-    let kind = StreamKind::Session(SessionStream {
+    let kind = ReadStreamKind::Session(SessionStream {
         channel: Arc::downgrade(session),
         permit,
         standing_reader,
@@ -97,7 +97,7 @@ pub(crate) fn read_subscription(
     publisher: ReadingPublisher,
 ) -> ReadingTask {
     let HttpSubscription { mut stream, id } = subscription;
-    let kind = StreamKind::Subscription(id);
+    let kind = ReadStreamKind::Subscription(id);
     let mut reader = StreamReader::new(context.clone(), publisher, kind);
     ReadingTask::new(context.tasks.spawn_endless(async move {
         let why = reader.read(&mut stream).await;
@@ -112,7 +112,7 @@ pub(crate) fn read_subscription(
 struct StreamReader {
     context: Arc<UpstreamContext>,
     publisher: ReadingPublisher,
-    kind: StreamKind,
+    kind: ReadStreamKind,
     point: ResumePoint,
     /// True if a message came on the current stream.
     heard: bool,
@@ -120,7 +120,7 @@ struct StreamReader {
     has_result: bool,
 }
 
-enum StreamKind {
+enum ReadStreamKind {
     /// The GET stream of a legacy session, on which the server may send requests.
     Session(SessionStream),
     /// A subscription. The response to the request with this id, which opened it, ends it.
@@ -149,7 +149,11 @@ impl SessionStream {
 }
 
 impl StreamReader {
-    fn new(context: Arc<UpstreamContext>, publisher: ReadingPublisher, kind: StreamKind) -> Self {
+    fn new(
+        context: Arc<UpstreamContext>,
+        publisher: ReadingPublisher,
+        kind: ReadStreamKind,
+    ) -> Self {
         Self {
             context,
             publisher,
@@ -255,7 +259,7 @@ impl StreamReader {
 
     /// Sends the client's answers to the server.
     fn poll_answers(&mut self, cx: &mut Context<'_>) {
-        if let StreamKind::Session(SessionStream {
+        if let ReadStreamKind::Session(SessionStream {
             channel,
             standing_reader: Some(reader),
             ..
@@ -290,8 +294,8 @@ impl StreamReader {
 
     fn session_stream(&self) -> Option<&SessionStream> {
         match &self.kind {
-            StreamKind::Session(stream) => Some(stream),
-            StreamKind::Subscription(_) => None,
+            ReadStreamKind::Session(stream) => Some(stream),
+            ReadStreamKind::Subscription(_) => None,
         }
     }
 
@@ -366,7 +370,7 @@ impl StreamReader {
             self.context.list_changes.record(kinds);
             return None;
         }
-        if let StreamKind::Session(SessionStream {
+        if let ReadStreamKind::Session(SessionStream {
             standing_reader: Some(reader),
             ..
         }) = &mut self.kind
@@ -437,7 +441,7 @@ impl StreamReader {
     /// True for the response that ends a subscription.
     fn ends_with(&self, response: &Message) -> bool {
         let answered = upstream_messages::request_of(response);
-        matches!(self.kind, StreamKind::Subscription(request) if answered == Some(request))
+        matches!(self.kind, ReadStreamKind::Subscription(request) if answered == Some(request))
     }
 
     fn lost(&self, why: &str) {

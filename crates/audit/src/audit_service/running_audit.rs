@@ -16,7 +16,7 @@ use crate::audit_service::audit_targets::{
 use crate::audit_service::audit_thread::AuditThread;
 use crate::audit_service::event_queue::{AuditEventQueue, AuditWriterMessage};
 use crate::audit_service::writer::{
-    ChainOrigin, ChainRole, RecordWriter, WriterChange, WriterOrders, WriterSettings,
+    AuditWriter, ChainOrigin, ChainRole, WriterChange, WriterOrders, WriterSettings,
 };
 use crate::record::{AuditRecorder, ChainHead, RefusalCounter};
 
@@ -205,7 +205,7 @@ impl ChainThread {
     ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         let orders = Arc::<Mutex<WriterOrders>>::default();
         let thread = role.thread();
-        let writer = RecordWriter::new(queue.clone(), orders.clone(), role, settings, origin);
+        let writer = AuditWriter::new(queue.clone(), orders.clone(), role, settings, origin);
         let (begin, begun) = oneshot::channel();
         let worker = AuditThread::start(thread, move || writer.run(&receiver, begin))?;
         Ok((

@@ -128,7 +128,7 @@ pub(super) struct ChainOrigin {
 }
 
 /// The state of the thread.
-pub(super) struct RecordWriter {
+pub(super) struct AuditWriter {
     queue: Arc<AuditEventQueue>,
     orders: Arc<Mutex<WriterOrders>>,
     role: ChainRole,
@@ -152,7 +152,7 @@ pub(super) struct RecordWriter {
     left: Option<LeftPath>,
 }
 
-impl RecordWriter {
+impl AuditWriter {
     /// Returns a writer that continues at the end of the origin's file; in an empty one after the
     /// last record of the previous process.
     pub(super) fn new(

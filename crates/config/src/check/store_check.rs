@@ -10,7 +10,7 @@ use weir_config_file::local_host::is_local_host;
 use weir_config_file::raw::{
     MEMORY_STORE, RawConfig, RawSharedStore, RawStore, RawStoreKind, RawStoreUrls, Time,
 };
-use weir_redis_store::{RedisSettings, RedisTopology, StartError};
+use weir_redis_store::{RedisSettings, RedisStartError, RedisTopology};
 use weir_upstream::CaFile;
 
 use crate::checked_config::StorePlan;
@@ -150,16 +150,16 @@ fn check_as_client(
         return;
     };
     let problem = match error {
-        StartError::BadUrl { number, reason } => {
+        RedisStartError::BadUrl { number, reason } => {
             let url = urls.get(number - 1);
             let path = url.map_or_else(|| ConfigPath::at("store.url"), |(path, _)| path.clone());
             ConfigProblem::error(path, format!("cannot be used: {reason}"))
         }
-        StartError::BadSettings(reason) => ConfigProblem::error(
+        RedisStartError::BadSettings(reason) => ConfigProblem::error(
             ConfigPath::at("store.url"),
             format!("has URLs that cannot be used together: {reason}"),
         ),
-        error @ StartError::NoUrl => {
+        error @ RedisStartError::NoUrl => {
             ConfigProblem::error(ConfigPath::at("store"), error.to_string())
         }
     };

@@ -34,7 +34,7 @@ use crate::session::replay::ReplayRecorder;
 use crate::session::session_use::body_in_session;
 use call_event_stream::FirstEvent;
 pub(crate) use response_context::{EncodedEnd, ResponseContext, binding};
-use result_stream::ResultEdits;
+use result_stream::StreamedResultEdits;
 use unknown_result::UnknownResult;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
@@ -79,7 +79,8 @@ impl ResponseContext {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
                     .map(|edit| (edit, HeldPart::new(self.route.shared.clone())));
-                let result_edits = ResultEdits::new(self.blocks(), structured, edits.into_owned());
+                let result_edits =
+                    StreamedResultEdits::new(self.blocks(), structured, edits.into_owned());
                 EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
                     &self.id,
                     result_edits,

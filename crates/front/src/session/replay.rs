@@ -28,7 +28,7 @@ use weir_session::{
 use weir_wire::sse;
 
 use crate::keep_alive::{self, KeepAlive};
-use crate::reply::encode::response_context::{ResponseContext, StreamResumption};
+use crate::reply::encode::response_context::{RecordedAnswer, ResponseContext};
 use crate::reply::encode::unknown_result::{LostAnswer, UnknownResult};
 
 /// The largest event that is kept. A larger answer to a call is kept as an error that states this.
@@ -59,10 +59,7 @@ pub(crate) struct ReplayRecorder {
 impl ReplayRecorder {
     /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
     /// record.
-    pub(crate) fn begin_recording(
-        log: StreamResumption,
-        context: &ResponseContext,
-    ) -> Option<Self> {
+    pub(crate) fn begin_recording(log: RecordedAnswer, context: &ResponseContext) -> Option<Self> {
         let shared = &context.route.shared;
         let mut stream = [0; 8];
         shared.ports.random.fill(&mut stream);
@@ -348,7 +345,7 @@ pub(crate) async fn resume(
         return Resumption::Ended;
     }
     count(result);
-    let point = ResumePoint { key, seq, moves };
+    let point = ReplayPoint { key, seq, moves };
     let keep_alive = KeepAlive::new(
         context,
         &session.record_key.principal,
@@ -385,7 +382,7 @@ fn parse_event_id(id: &str) -> Option<(u64, u64)> {
 }
 
 /// The event after which a stream is resumed.
-struct ResumePoint {
+struct ReplayPoint {
     key: StreamKey,
     /// The number of the event.
     seq: u64,
@@ -412,7 +409,7 @@ impl ResumedStream {
     fn new(
         context: &HttpRequestContext,
         keep_alive: KeepAlive,
-        ResumePoint { key, seq, moves }: ResumePoint,
+        ReplayPoint { key, seq, moves }: ReplayPoint,
         permit: StreamPermit,
         found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {

@@ -10,7 +10,7 @@ use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, Requ
 
 use crate::client::error::ClientError;
 use crate::client::no_mcp;
-use crate::client::transport::Response;
+use crate::client::transport::TransportResponse;
 
 /// The most of one answer a terminal is for.
 const LONGEST: usize = 256 << 20;
@@ -42,7 +42,7 @@ pub enum Note {
 
 /// A message beside the answer.
 #[derive(Debug)]
-pub(super) enum AnswerEvent {
+pub(super) enum InterimMessage {
     /// A notification.
     Notification(Note),
     /// A request of a legacy server, which waits for its answer.
@@ -52,7 +52,7 @@ pub(super) enum AnswerEvent {
 /// An answer as it arrives.
 #[derive(Debug)]
 pub struct Answer {
-    response: Response,
+    response: TransportResponse,
     id: RequestId,
     reader: Reader,
     waiting: VecDeque<Message>,
@@ -71,7 +71,7 @@ enum Reader {
 }
 
 impl Answer {
-    pub(super) fn new(response: Response, id: RequestId) -> Self {
+    pub(super) fn new(response: TransportResponse, id: RequestId) -> Self {
         let reader = match response.is_stream() {
             true => Reader::Stream(Box::new(EventDecoder::new(SseCaps::default()))),
             false => Reader::Json(Vec::new()),
@@ -95,7 +95,7 @@ impl Answer {
     }
 
     /// Goes on with another stream of the same answer.
-    pub(super) fn continue_with(&mut self, response: Response) {
+    pub(super) fn continue_with(&mut self, response: TransportResponse) {
         self.response = response;
         self.reader = Reader::Stream(Box::new(EventDecoder::new(SseCaps::default())));
         self.lost = None;
@@ -114,15 +114,15 @@ impl Answer {
 
     /// Returns the next message beside the answer; `None` after the answer or the end of the
     /// stream. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Option<AnswerEvent>, ClientError> {
+    pub(super) async fn next(&mut self) -> Result<Option<InterimMessage>, ClientError> {
         loop {
             while let Some(message) = self.waiting.pop_front() {
                 match message {
                     Message::Notification(told) => {
-                        return Ok(Some(AnswerEvent::Notification(note(&told))));
+                        return Ok(Some(InterimMessage::Notification(note(&told))));
                     }
                     Message::Request(asked) => {
-                        return Ok(Some(AnswerEvent::Request(asked)));
+                        return Ok(Some(InterimMessage::Request(asked)));
                     }
                     Message::Response(response)
                         if response
@@ -232,7 +232,7 @@ impl Answer {
     }
 
     fn no_mcp(&self, body: &[u8]) -> ClientError {
-        let Response { url, inner } = &self.response;
+        let TransportResponse { url, inner } = &self.response;
         let why = no_mcp::explain(url, inner.status(), inner.headers(), body);
         if no_mcp::is_busy(inner.status()) {
             let url = url.clone();

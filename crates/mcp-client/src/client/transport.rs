@@ -60,7 +60,7 @@ pub(super) struct Transport {
 
 /// An answer's head, and its body still to come.
 #[derive(Debug)]
-pub(super) struct Response {
+pub(super) struct TransportResponse {
     pub(super) url: Uri,
     pub(super) inner: http::Response<Incoming>,
 }
@@ -97,7 +97,7 @@ impl Transport {
         method: Method,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Response, ClientError> {
+    ) -> Result<TransportResponse, ClientError> {
         let accept = match method {
             Method::GET => EVENTS,
             _ => JSON_OR_EVENTS,
@@ -135,7 +135,7 @@ impl Transport {
                 self.refusal(inner).await,
             )));
         }
-        Ok(Response {
+        Ok(TransportResponse {
             url: self.url.clone(),
             inner,
         })
@@ -176,7 +176,7 @@ impl fmt::Debug for Transport {
     }
 }
 
-impl Response {
+impl TransportResponse {
     /// True for a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         let kind = self.header("content-type").unwrap_or_default();

@@ -8,10 +8,10 @@ use crate::audit_service::audit_file::AuditFile;
 use crate::audit_service::file_tail::AuditFileTail;
 use crate::audit_service::rotation;
 use crate::audit_service::writer::left_path::LeftPath;
-use crate::audit_service::writer::{RETRY_INTERVAL, RecordWriter};
+use crate::audit_service::writer::{AuditWriter, RETRY_INTERVAL};
 use crate::record::{AuditChain, AuditLifecycle, ChainHead};
 
-impl RecordWriter {
+impl AuditWriter {
     /// Leaves the path to another process, which continues after the returned record. Later events
     /// here are a branch, in the renamed file.
     pub(super) fn step_aside(&mut self) -> ChainHead {

@@ -39,7 +39,7 @@ pub(crate) struct ResponseContext {
     /// Present for a call that may end with questions and be made again with their answers.
     pub(super) bound: Option<BoundCall>,
     /// The log in which the answer is kept, if it becomes a stream.
-    pub(super) resumption: Option<StreamResumption>,
+    pub(super) resumption: Option<RecordedAnswer>,
     /// The record of the session that the call keeps in use.
     pub(super) used_session: Option<RecordKey>,
     /// The form in which the client is asked to visit a URL.
@@ -60,7 +60,7 @@ pub(crate) struct ResponseContext {
 
 /// The resumption of an answer that becomes a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StreamResumption {
+pub(crate) struct RecordedAnswer {
     pub(crate) session: SessionKey,
     /// True if the stream opens with an event that has an id (2025-11-25).
     pub(crate) from_start: bool,
@@ -176,7 +176,7 @@ impl ResponseContext {
     pub(crate) fn in_session(self, session: Option<&LoadedSession>) -> Self {
         let resumable = session.filter(|_| self.revision.has_event_ids());
         Self {
-            resumption: resumable.map(|session| StreamResumption {
+            resumption: resumable.map(|session| RecordedAnswer {
                 session: session.key,
                 from_start: self.revision.has_stream_polling(),
             }),

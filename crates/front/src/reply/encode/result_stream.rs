@@ -26,13 +26,13 @@ pub(crate) struct ResultStream {
     ready: VecDeque<Bytes>,
     source: Box<dyn PayloadSource>,
     /// Absent once the result is over.
-    edits: Option<ResultEdits>,
+    edits: Option<StreamedResultEdits>,
     failed: bool,
     counted: PendingOutcome,
 }
 
 /// The edits of a result in order: each reads the output of the one before.
-pub(super) struct ResultEdits {
+pub(super) struct StreamedResultEdits {
     blocks: Option<BlockReplacer>,
     structured: Option<(StructuredAsText, HeldPart)>,
     rewriter: ObjectRewriter,
@@ -41,7 +41,11 @@ pub(super) struct ResultEdits {
 }
 
 impl ResultStream {
-    pub(super) fn new(id: &RequestId, edits: ResultEdits, source: Box<dyn PayloadSource>) -> Self {
+    pub(super) fn new(
+        id: &RequestId,
+        edits: StreamedResultEdits,
+        source: Box<dyn PayloadSource>,
+    ) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
         Self {
             ready,
@@ -85,7 +89,7 @@ impl ResultStream {
             let fed = match chunk {
                 Some(Ok(chunk)) => edits.feed(&chunk, &mut out).map_err(malformed_result),
                 Some(Err(failure)) => Err(failure),
-                None => match self.edits.take().map(ResultEdits::finish) {
+                None => match self.edits.take().map(StreamedResultEdits::finish) {
                     Some(Err(error)) => Err(malformed_result(error)),
                     seen => {
                         let seen = seen.and_then(Result::ok).unwrap_or_default();
@@ -128,7 +132,7 @@ impl ResultStream {
     }
 }
 
-impl ResultEdits {
+impl StreamedResultEdits {
     pub(super) fn new(
         blocks: Option<BlockReplacer>,
         structured: Option<(StructuredAsText, HeldPart)>,

@@ -13,13 +13,13 @@ use weir_listen::BodyError;
 use crate::peer_stream::poll_received;
 
 /// The body of a forwarded answer. Dropping it resets the stream. Trailers are left out.
-pub(crate) struct AnswerBody {
+pub(crate) struct PeerAnswerBody {
     answer: Http2Response,
     /// The bytes that are left, if the head declares them.
     left: Option<u64>,
 }
 
-impl AnswerBody {
+impl PeerAnswerBody {
     pub(crate) fn new(answer: Http2Response, headers: &HeaderMap) -> Self {
         let declared = headers.get(header::CONTENT_LENGTH);
         let left = declared.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -27,7 +27,7 @@ impl AnswerBody {
     }
 }
 
-impl http_body::Body for AnswerBody {
+impl http_body::Body for PeerAnswerBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -59,8 +59,8 @@ impl http_body::Body for AnswerBody {
     }
 }
 
-impl fmt::Debug for AnswerBody {
+impl fmt::Debug for PeerAnswerBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerBody").finish_non_exhaustive()
+        f.debug_struct("PeerAnswerBody").finish_non_exhaustive()
     }
 }
