@@ -50,7 +50,7 @@ const BUILD_FLAGS: [&str; 10] = [
 ];
 
 /// The least share of all instructions, in a thousand, for a row of its own.
-const LEAST_PER_MILLE: f64 = 10.0;
+const MIN_PER_MILLE: f64 = 10.0;
 
 /// Options of the command.
 #[derive(Args)]
@@ -203,7 +203,7 @@ fn owners<'a, I: Iterator<Item = &'a String>>(
 fn is_large(owner: &str, pairings: &[PairingFigures]) -> bool {
     pairings.iter().any(|PairingFigures { figures, .. }| {
         let instructions = figures.instructions_by_crate.get(owner);
-        instructions.is_some_and(|found| found * 1000.0 >= figures.instructions * LEAST_PER_MILLE)
+        instructions.is_some_and(|found| found * 1000.0 >= figures.instructions * MIN_PER_MILLE)
     })
 }
 

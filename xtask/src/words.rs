@@ -41,13 +41,13 @@ const OPENINGS: [&str; 8] = [
 ];
 
 /// The most vague words in a thousand words of comments.
-const MOST_VAGUE: f64 = 12.0;
+const MAX_VAGUE: f64 = 12.0;
 /// The largest share of doc comments with one of [`OPENINGS`].
-const MOST_OPENINGS: f64 = 0.03;
+const MAX_OPENINGS: f64 = 0.03;
 /// The largest share of types whose name is one plain word.
-const MOST_PLAIN: f64 = 0.45;
+const MAX_PLAIN: f64 = 0.45;
 /// The most types of one name.
-const MOST_OF_ONE_NAME: usize = 3;
+const MAX_PER_NAME: usize = 3;
 
 /// Counts of one file or of many.
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ impl Figures {
     fn shared_names(&self) -> Vec<String> {
         self.types
             .iter()
-            .filter(|(_, files)| files.len() > MOST_OF_ONE_NAME)
+            .filter(|(_, files)| files.len() > MAX_PER_NAME)
             .map(|(name, files)| format!("{name} ({})", files.len()))
             .collect()
     }
@@ -146,7 +146,7 @@ impl Figures {
     /// One line for each figure above its limit.
     fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        if self.vague_in_a_thousand() > MOST_VAGUE {
+        if self.vague_in_a_thousand() > MAX_VAGUE {
             let mut worst: Vec<_> = self.worst.iter().collect();
             worst.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
             let worst: Vec<String> = worst
@@ -159,13 +159,13 @@ impl Figures {
                 worst.join(", ")
             ));
         }
-        if ratio(self.openings, self.docs) > MOST_OPENINGS {
+        if ratio(self.openings, self.docs) > MAX_OPENINGS {
             complaints.push(format!(
                 "too many doc comments open with one of {}",
                 OPENINGS.join(", ")
             ));
         }
-        if ratio(self.plain, self.type_count) > MOST_PLAIN {
+        if ratio(self.plain, self.type_count) > MAX_PLAIN {
             complaints.push("too many types have a name of one plain word".to_owned());
         }
         let shared = self.shared_names();
@@ -183,14 +183,14 @@ impl Figures {
 
     fn print(&self) {
         println!(
-            "language: {:.1} vague words in 1,000 words of comments (at most {MOST_VAGUE}); {:.1} % \
+            "language: {:.1} vague words in 1,000 words of comments (at most {MAX_VAGUE}); {:.1} % \
              of doc comments open with What, Who, How ... (at most {:.0} %); {:.0} % of types have a \
              name of one word (at most {:.0} %); {} functions take a tuple of parameters (none)",
             self.vague_in_a_thousand(),
             100.0 * ratio(self.openings, self.docs),
-            100.0 * MOST_OPENINGS,
+            100.0 * MAX_OPENINGS,
             100.0 * ratio(self.plain, self.type_count),
-            100.0 * MOST_PLAIN,
+            100.0 * MAX_PLAIN,
             self.tuples.len(),
         );
     }

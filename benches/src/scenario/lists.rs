@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Tools of each upstream.
 const TOOLS: usize = 50;
 /// Pages after which a list counts as endless.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("upstreams", "upstreams"),
@@ -245,7 +245,7 @@ impl ListLane {
             if cursor.is_none() {
                 break;
             }
-            if walk.pages >= MOST_PAGES {
+            if walk.pages >= MAX_PAGES {
                 bail!("tools/list does not end");
             }
         }

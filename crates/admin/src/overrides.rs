@@ -21,7 +21,7 @@ use crate::admin_error::AdminError;
 
 /// The most changes in force. An operator cannot survey more, and every request is checked against
 /// the blocked principals.
-const MOST: usize = 10_000;
+const MAX_OVERRIDES: usize = 10_000;
 
 /// The names of lasting changes, in responses, in audit records, and in the hand-over between
 /// processes.
@@ -120,7 +120,7 @@ impl OperatorOverrides {
         make: impl FnOnce() -> Result<T, AdminError>,
     ) -> Result<T, AdminError> {
         let mut changes = self.changes.lock();
-        if changes.len() >= MOST && !changes.contains_key(&target) {
+        if changes.len() >= MAX_OVERRIDES && !changes.contains_key(&target) {
             let text = "the maximum number of changes is in force: revert one first, or write it into the config";
             return Err(AdminError::new(StatusCode::CONFLICT, text));
         }

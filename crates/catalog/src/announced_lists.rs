@@ -14,7 +14,7 @@ use weir_core::upstream::ListKind;
 
 /// The longest time that clients wait for the walk for an announcement, from the moment on that this
 /// replica knows it.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(2);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The longest chain of announcements of which each is the result of a walk for the one before. A
 /// server that gives another list with each walk ends it.
@@ -72,7 +72,7 @@ impl FeedAnnouncement {
         state.newest = Some(LearntAnnouncement { lists, at: now });
         drop(state);
         self.changed.notify_one();
-        (lists.lists.digests != *own).then_some(now + LONGEST_WAIT)
+        (lists.lists.digests != *own).then_some(now + MAX_WAIT)
     }
 
     /// Begins an attempt to walk. `is_own` is true if this replica has a reason of its own.
@@ -105,7 +105,7 @@ impl FeedAnnouncement {
     ) -> Option<Instant> {
         let at = kind as usize;
         let newest = self.state.lock().differing(own)?;
-        let until = newest.at + LONGEST_WAIT;
+        let until = newest.at + MAX_WAIT;
         (newest.lists.lists.digests[at] != own[at] && until > now).then_some(until)
     }
 
@@ -163,11 +163,11 @@ mod tests {
         let (feed, own, now) = (FeedAnnouncement::default(), digests(1), Instant::now());
         assert_eq!(feed.learn(announced(1, 1, 0), &own, now), None);
         assert!(!feed.is_behind(&own), "the same lists need no walk");
-        let until = Some(now + LONGEST_WAIT);
+        let until = Some(now + MAX_WAIT);
         assert_eq!(feed.learn(announced(2, 2, 0), &own, now), until);
         assert!(feed.is_behind(&own));
         assert_eq!(feed.wait_until(&own, ListKind::Tools, now), until);
-        let late = now + LONGEST_WAIT;
+        let late = now + MAX_WAIT;
         assert_eq!(feed.wait_until(&own, ListKind::Tools, late), None);
         let walk = feed.begin_walk(&own, false);
         // One that is announced meanwhile needs another walk.

@@ -14,7 +14,7 @@ use weir_core::telemetry::instruments;
 use weir_core::upstream::ListKind;
 
 use crate::Catalog;
-use crate::announced_lists::LONGEST_WAIT;
+use crate::announced_lists::MAX_WAIT;
 use crate::list_feed::ListFeed;
 
 impl Catalog {
@@ -28,7 +28,7 @@ impl Catalog {
         (until > 0 && until > self.context.millis()) || announcements.is_looking()
     }
 
-    /// Waits until an endpoint's list is not behind any more, for at most [`LONGEST_WAIT`] after
+    /// Waits until an endpoint's list is not behind any more, for at most [`MAX_WAIT`] after
     /// this replica learnt of the announcement. Cancel safe.
     pub(crate) async fn catch_up(
         &self,
@@ -46,7 +46,7 @@ impl Catalog {
         let behind = self.feeds_behind(endpoint, kind, class);
         let Some(until) = behind.iter().map(|(_, until)| *until).max() else {
             // A walk may have ended a moment ago, and its views are being built.
-            let _in_time = timeout(LONGEST_WAIT, self.context.rebuild.wait_for_views()).await;
+            let _in_time = timeout(MAX_WAIT, self.context.rebuild.wait_for_views()).await;
             return;
         };
         let caught_up = async {
@@ -83,7 +83,7 @@ impl Catalog {
 
     /// Has requests of the next moments look for lists that are behind.
     fn look_for_lists_behind(&self) {
-        let until = self.context.millis() + LONGEST_WAIT.as_millis() as u64;
+        let until = self.context.millis() + MAX_WAIT.as_millis() as u64;
         self.context.behind_until.fetch_max(until, Ordering::AcqRel);
     }
 
@@ -99,7 +99,7 @@ impl Catalog {
                 feed.wait_for(|_| !feed.is_behind()).await;
             }
         };
-        timeout(most, followed).await.is_err() || begun.elapsed() >= LONGEST_WAIT
+        timeout(most, followed).await.is_err() || begun.elapsed() >= MAX_WAIT
     }
 
     /// The feeds of an endpoint's list that are behind, each with the end of the wait for it.

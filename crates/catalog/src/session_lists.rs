@@ -36,7 +36,7 @@ pub use session_views::SessionClient;
 
 /// The most client sessions that one upstream session serves. A child process may serve several,
 /// all of one principal; further ones see the shared list.
-const MOST_CLIENTS: usize = 1024;
+const MAX_CLIENTS: usize = 1024;
 
 /// The lists of one session at a server. The upstream's session owns this and reports notifications
 /// to it; the catalog reads it.
@@ -153,7 +153,7 @@ impl SessionListObserver for SessionLists {
             return;
         }
         let mut clients = self.clients.write();
-        if clients.len() < MOST_CLIENTS && clients.insert(client) {
+        if clients.len() < MAX_CLIENTS && clients.insert(client) {
             drop(clients);
             self.index.enter(client, self.own.clone());
         }

@@ -17,7 +17,7 @@ use crate::list_state::IncompleteReason;
 use weir_items::ReservedNames;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
-const LONGEST_TTL: Duration = Duration::from_secs(300);
+const MAX_TTL: Duration = Duration::from_secs(300);
 
 /// The list of an endpoint that does not exist.
 pub(super) static EMPTY_VIEW: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
@@ -254,7 +254,7 @@ impl Freshness {
     /// Not limited yet.
     pub(super) const OPEN: Self = Self {
         until: None,
-        promise: LONGEST_TTL,
+        promise: MAX_TTL,
     };
     /// Not to be kept.
     pub(super) const NONE: Self = Self {
@@ -277,8 +277,8 @@ impl Freshness {
     fn left(self, now: Instant) -> Duration {
         let own = self
             .until
-            .map_or(LONGEST_TTL, |until| until.saturating_duration_since(now));
-        own.min(self.promise).min(LONGEST_TTL)
+            .map_or(MAX_TTL, |until| until.saturating_duration_since(now));
+        own.min(self.promise).min(MAX_TTL)
     }
 }
 

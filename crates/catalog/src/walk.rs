@@ -11,7 +11,7 @@ use weir_core::upstream::{ListKind, ListWatch};
 
 /// Bytes of one walk, for any number of items: many times the need of the largest honest
 /// federation.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The result of a walk.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub(super) async fn walk(
                 continue;
             }
             bytes += item.len();
-            if walked.items.len() >= limits.items || bytes > MOST_BYTES {
-                walked.truncated = Some(if bytes > MOST_BYTES { "bytes" } else { "items" });
+            if walked.items.len() >= limits.items || bytes > MAX_BYTES {
+                walked.truncated = Some(if bytes > MAX_BYTES { "bytes" } else { "items" });
                 return Ok(finish(walked, hinted, ttl_ms));
             }
             walked.items.push(item);

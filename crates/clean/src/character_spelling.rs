@@ -4,7 +4,7 @@
 pub(crate) const NOT_A_CHARACTER: u32 = u32::MAX;
 
 /// The longest spelling of one unit: `\uXXXX`.
-const LONGEST: usize = 6;
+const MAX_SPELLING_BYTES: usize = 6;
 
 /// The effect of a byte on the spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum SpellingProgress {
 /// a unit of its own.
 #[derive(Debug, Default)]
 pub(crate) struct CharacterSpelling {
-    bytes: [u8; LONGEST],
+    bytes: [u8; MAX_SPELLING_BYTES],
     len: u8,
 }
 
@@ -75,7 +75,7 @@ impl CharacterSpelling {
 
     const fn complete_len(&self) -> usize {
         match self.bytes[0] {
-            b'\\' => LONGEST,
+            b'\\' => MAX_SPELLING_BYTES,
             0xc2..=0xdf => 2,
             0xe0..=0xef => 3,
             _ => 4,

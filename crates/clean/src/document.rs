@@ -214,7 +214,7 @@ const TASK_STATE: NodeMembers = &[
 ];
 
 /// The length of the longest key in the tables above.
-pub(crate) const LONGEST_KEY: usize = 21;
+pub(crate) const MAX_KEY: usize = 21;
 
 impl DocumentNode {
     /// True if a string at this node is cleaned.
@@ -328,6 +328,6 @@ mod tests {
             .flat_map(|table| table.iter())
             .map(|(key, _)| key.len())
             .max();
-        assert_eq!(longest, Some(LONGEST_KEY));
+        assert_eq!(longest, Some(MAX_KEY));
     }
 }

@@ -4,7 +4,7 @@
 //! JSON only selects wrong strings: the walker never stops and holds no text.
 
 use crate::character_spelling::{CharacterSpelling, NOT_A_CHARACTER, SpellingProgress};
-use crate::document::{DocumentKind, DocumentNode, LONGEST_KEY};
+use crate::document::{DocumentKind, DocumentNode, MAX_KEY};
 
 /// Open brackets that are remembered: as many as weir's scan ever allows
 /// (`weir_wire::JsonLimits::DEPTH_CEILING`).
@@ -234,7 +234,7 @@ impl DocumentWalker {
 /// A decoded key, as far as it can be a key of the tables.
 #[derive(Debug, Default)]
 struct DecodedKey {
-    text: [u8; LONGEST_KEY],
+    text: [u8; MAX_KEY],
     len: usize,
     is_other: bool,
     unit: CharacterSpelling,

@@ -1,14 +1,14 @@
 //! Escape sequences of terminals, a character at a time.
 //!
 //! The states are those of the usual parser of terminals (ECMA-48, as xterm reads it). A sequence
-//! never reaches beyond its string, nor beyond [`LONGEST_SEQUENCE`] characters; the characters
+//! never reaches beyond its string, nor beyond [`MAX_SEQUENCE`] characters; the characters
 //! behind it are text again.
 
 use crate::removals::RemovalCounts;
 
 /// The most characters that an escape sequence removes, its introducer included. So an unfinished
 /// sequence hides no more.
-pub const LONGEST_SEQUENCE: u32 = 4096;
+pub const MAX_SEQUENCE: u32 = 4096;
 
 const BEL: u32 = 0x07;
 const CAN: u32 = 0x18;
@@ -68,7 +68,7 @@ impl EscapeSequence {
             return false;
         };
         counts.escapes += 1;
-        (self.state, self.left) = (state, LONGEST_SEQUENCE - 1);
+        (self.state, self.left) = (state, MAX_SEQUENCE - 1);
         true
     }
 
@@ -80,7 +80,7 @@ impl EscapeSequence {
             | (_, CAN | SUB) => Some(EscapeParserState::Outside),
             (EscapeParserState::Text { .. }, ESC) => {
                 // Perhaps the beginning of another.
-                self.left = LONGEST_SEQUENCE - 1;
+                self.left = MAX_SEQUENCE - 1;
                 Some(EscapeParserState::Escape {
                     perhaps_terminator: true,
                 })
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn unfinished_sequence_removes_a_bounded_number() {
-        let longest = LONGEST_SEQUENCE as usize;
+        let longest = MAX_SEQUENCE as usize;
         for introducer in ["\u{1b}]", "\u{1b}P", "\u{1b}["] {
             let text = format!("{introducer}{}", "1".repeat(longest));
             assert_eq!(cleaned(&text).0.len(), 2, "{introducer:?}");

@@ -37,7 +37,7 @@ pub use credentials::mask_credentials;
 pub use cut::{CutResult, TooLarge, cut};
 pub use document::DocumentKind;
 pub use document_walker::MAX_DEPTH;
-pub use escape::LONGEST_SEQUENCE;
+pub use escape::MAX_SEQUENCE;
 pub use patterns::{MaskedText, PatternError, SecretMatch, SecretPattern, SecretPatterns};
 pub use quiet_scan::is_quiet;
 pub use removals::{REMOVALS, RemovalCounts, RemovalKind, RemovalRule};

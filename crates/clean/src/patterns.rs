@@ -17,7 +17,7 @@ const SIZE_LIMIT: usize = 1 << 20;
 const SET_SIZE_LIMIT: usize = 16 << 20;
 
 /// The longest name of a pattern.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// One pattern as an operator writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl SecretPatterns {
         for SecretPattern { name, regex } in patterns {
             let is_plain =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-            if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_plain) {
+            if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_plain) {
                 return Err(PatternError::Name(name.clone()));
             }
             if each.iter().any(|(other, _)| other == name) {

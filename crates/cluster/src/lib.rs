@@ -7,12 +7,12 @@
 //! service `ForwardedRequests` and the server config of [`ClusterTls`]. [`ProcessForwarder`] sends a
 //! client's request to the process before or after this one in a graceful restart.
 
-mod peer_answer_body;
 mod cluster_key;
 mod cluster_tls;
 mod confirmed_lists;
 mod forwarded_head;
 mod list_streams;
+mod peer_answer_body;
 mod peer_connection;
 mod peer_connections;
 mod peer_dialer;

@@ -13,9 +13,9 @@ use weir_listen::{
     RequestForwarder, STREAM_HEADER, STREAM_PATH, STREAM_VERSION, replica_of_header,
 };
 
-use crate::peer_answer_body::PeerAnswerBody;
 use crate::cluster_tls::ClusterTls;
 use crate::forwarded_head::{forwarded_head, remove_hop_by_hop};
+use crate::peer_answer_body::PeerAnswerBody;
 use crate::peer_connection::{PeerConnection, PeerSendFailure};
 use crate::peer_connections::PeerConnections;
 use crate::peer_dialer::{PeerDialer, TcpDialer};

@@ -18,7 +18,7 @@ use crate::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 /// The longest line in bytes. weir writes shorter ones.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 /// More bytes before the first record of a file than a sudden end of weir can leave.
-const MOST_TORN: u64 = 64 << 20;
+const MAX_TORN: u64 = 64 << 20;
 
 /// The subcommands of `weir audit`.
 #[derive(Debug, Subcommand)]
@@ -236,7 +236,7 @@ impl AuditLines {
     /// account for; behind more of them no record is looked for.
     fn find_first(&mut self) -> io::Result<Option<ChainLink>> {
         let mut bytes = 0;
-        while bytes <= MOST_TORN {
+        while bytes <= MAX_TORN {
             let Some(line) = self.read()? else { break };
             bytes += line.text.len() as u64;
             let link = ChainLink::read(&line.text);

@@ -11,7 +11,7 @@ use weir_text::{one_line, plain};
 /// The longest file name in characters that is taken from a tool, prompt or URI.
 const MAX_STEM_CHARS: usize = 64;
 /// The most files of one name in a folder.
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 /// File extensions by media type. Others get `bin`, texts `txt`.
 const ENDINGS: [(&str, &str); 20] = [
@@ -176,7 +176,7 @@ pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec
 
 fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Result<PathBuf> {
     let (stem, ending) = (safe_stem(stem), ending(&medium.mime));
-    for number in 1..=MOST_FILES {
+    for number in 1..=MAX_FILES {
         let path = folder.join(format!("{stem}-{number}.{ending}"));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut file) => return file.write_all(&medium.bytes).map(|()| path),
@@ -185,7 +185,7 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
         }
     }
     Err(std::io::Error::other(format!(
-        "it has {MOST_FILES} files of this name"
+        "it has {MAX_FILES} files of this name"
     )))
 }
 

@@ -31,7 +31,7 @@ pub(crate) use machine_finding::{FindingGrade, MachineFinding};
 /// addition.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most pages of a list that are counted.
-const MOST_PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 /// The grace time of child processes at the end.
 const CHILD_GRACE: Duration = Duration::from_secs(5);
 
@@ -186,7 +186,7 @@ async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
 
 async fn count_list(watch: &mut dyn ListWatch, kind: ListKind) -> Result<usize, Failure> {
     let (mut items, mut cursor) = (0, None);
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let page = match watch.list(kind, cursor).await {
             // A server that declares every list may lack some of them.
             Err(failure) if failure.is_unknown_method() => return Ok(items),

@@ -13,7 +13,7 @@ const BACKSPACES: [u8; 2] = [0x08, 0x7f];
 /// Ctrl-U takes back the whole line.
 const KILL: u8 = 0x15;
 /// The most bytes of an answer.
-const LONGEST: usize = 16 << 10;
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// Asks for the value of an input, until the answer is one of its choices. Returns `None` without a
 /// terminal or an answer.
@@ -104,7 +104,7 @@ fn read_line(bytes: &mut dyn Iterator<Item = u8>) -> Option<String> {
                 while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             KILL => line.clear(),
-            byte if line.len() < LONGEST => line.push(byte),
+            byte if line.len() < MAX_ANSWER_BYTES => line.push(byte),
             _ => return None,
         }
     }

@@ -14,7 +14,7 @@ pub enum BudgetOwner {
     /// A network of anonymous clients.
     Network(SenderNetwork),
     /// The id of an upstream, in a form that is copied.
-    Upstream([u8; UpstreamId::LONGEST]),
+    Upstream([u8; UpstreamId::MAX_BYTES]),
 }
 
 impl BudgetOwner {
@@ -31,7 +31,7 @@ impl BudgetOwner {
     /// The owner of bytes that an upstream sends, and of those that wait to be taken by it.
     #[must_use]
     pub fn of_upstream(id: &UpstreamId) -> Self {
-        let mut text = [0; UpstreamId::LONGEST];
+        let mut text = [0; UpstreamId::MAX_BYTES];
         text.iter_mut()
             .zip(id.as_str().bytes())
             .for_each(|(to, byte)| *to = byte);

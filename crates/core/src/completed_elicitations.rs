@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// The newest ones that are remembered.
 const MAX_COMPLETED: usize = 64;
 /// The longest name of an elicitation that is remembered, in bytes.
-const LONGEST_REMEMBERED: usize = 512;
+const MAX_REMEMBERED: usize = 512;
 
 /// The completed URL elicitations of one upstream, by its own names for them.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct CompletedElicitations(watch::Sender<VecDeque<Arc<str>>>);
 impl CompletedElicitations {
     /// Remembers that the upstream reported a URL elicitation as complete.
     pub fn record(&self, name: &str) {
-        if name.len() > LONGEST_REMEMBERED {
+        if name.len() > MAX_REMEMBERED {
             return;
         }
         self.0.send_modify(|names| {
@@ -56,7 +56,7 @@ mod tests {
         completed.wait_for(|name| name == "sign-in").await;
         for nth in 0..2 * MAX_COMPLETED {
             completed.record(&nth.to_string());
-            completed.record(&"x".repeat(LONGEST_REMEMBERED + 1));
+            completed.record(&"x".repeat(MAX_REMEMBERED + 1));
         }
         assert_eq!(completed.0.borrow().len(), MAX_COMPLETED);
     }

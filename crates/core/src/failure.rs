@@ -398,10 +398,10 @@ fn unknown_text(what: &str, name: &str) -> String {
 
 /// A client's own text, cut so that an error never grows with its input.
 fn shorten(text: &str) -> String {
-    const MOST: usize = 128;
-    if text.chars().count() <= MOST {
+    const MAX_CHARACTERS: usize = 128;
+    if text.chars().count() <= MAX_CHARACTERS {
         text.to_owned()
     } else {
-        text.chars().take(MOST).chain(['…']).collect()
+        text.chars().take(MAX_CHARACTERS).chain(['…']).collect()
     }
 }

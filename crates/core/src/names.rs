@@ -23,7 +23,7 @@ pub struct BadUpstreamId(String);
 
 impl UpstreamId {
     /// The most bytes of an id.
-    pub const LONGEST: usize = 24;
+    pub const MAX_BYTES: usize = 24;
 
     /// Checks the grammar.
     ///
@@ -34,7 +34,7 @@ impl UpstreamId {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
         let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        let is_good = first && rest && text.len() <= Self::LONGEST;
+        let is_good = first && rest && text.len() <= Self::MAX_BYTES;
         if is_good {
             Ok(Self(text.into()))
         } else {

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::port::doubled;
 
-/// The wait before the first restart; it doubles up to [`LONGEST_WAIT`].
+/// The wait before the first restart; it doubles up to [`MAX_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait, and the time after which a task counts as sound again.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Runs a task that `begin` makes, and a new one after each panic. Cancel safe if the task is.
 pub async fn run_supervised<T, F>(task: &'static str, mut begin: T) -> F::Output
@@ -28,10 +28,10 @@ where
         if let Ok(ended) = AssertUnwindSafe(running).catch_unwind().await {
             return ended;
         }
-        if begun.elapsed() >= LONGEST_WAIT {
+        if begun.elapsed() >= MAX_WAIT {
             panics = 0;
         }
-        let wait = doubled(FIRST_WAIT, panics, LONGEST_WAIT);
+        let wait = doubled(FIRST_WAIT, panics, MAX_WAIT);
         panics += 1;
         let seconds = wait.as_secs();
         tracing::error!(task, seconds, "internal error: task restarts after a panic");

@@ -240,13 +240,13 @@ pub trait Upstream: std::fmt::Debug + Send + Sync {
 pub struct HandoverSession {
     /// The description.
     pub description: Bytes,
-    /// The descriptors of a child process, at most [`HandoverSession::MOST_DESCRIPTORS`].
+    /// The descriptors of a child process, at most [`HandoverSession::MAX_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl HandoverSession {
     /// The most descriptors of one.
-    pub const MOST_DESCRIPTORS: usize = 6;
+    pub const MAX_DESCRIPTORS: usize = 6;
 }
 
 /// An item for each status notification of a task; several may come as one. It ends when there will

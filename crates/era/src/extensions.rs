@@ -26,10 +26,10 @@ pub fn declared_extensions(raw: &Bytes) -> Vec<DeclaredExtension> {
 
 /// The members of an object that are objects, at most 32.
 fn named_objects(all: &Bytes) -> impl Iterator<Item = DeclaredExtension> {
-    const MOST: usize = 32;
+    const MAX_EXTENSIONS: usize = 32;
     let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
     let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
     objects
         .filter(|(_, value): &DeclaredExtension| scan::is_object(value))
-        .take(MOST)
+        .take(MAX_EXTENSIONS)
 }

@@ -16,7 +16,7 @@ use crate::call_walk::{CallWalk, join_with_commas};
 use crate::explanation::StepEffect;
 
 /// The most similar names that an answer lists for a possible typing mistake.
-const MOST_SIMILAR: usize = 5;
+const MAX_SIMILAR: usize = 5;
 
 impl CallWalk<'_> {
     pub(super) fn find_tools(&self, endpoint: &Endpoint) -> Vec<TracedTool> {
@@ -115,7 +115,7 @@ impl CallWalk<'_> {
         items
             .filter(|item| fits(&item.tool.native))
             .map(|item| item.exposed.clone())
-            .take(MOST_SIMILAR)
+            .take(MAX_SIMILAR)
             .collect()
     }
 

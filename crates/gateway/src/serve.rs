@@ -36,7 +36,7 @@ use weir_telemetry::LogControl;
 /// weir could not start.
 pub(crate) const CANNOT_START: u8 = 1;
 /// The most reload requests that wait.
-const MOST_RELOADS: usize = 8;
+const MAX_RELOADS: usize = 8;
 /// The time that a new process still gets to serve after a signal to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// A second signal ended the draining.
@@ -145,7 +145,7 @@ async fn run(
         log,
         ..
     } = begun;
-    let (reload, reloads) = mpsc::channel(MOST_RELOADS);
+    let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     weir.set_controls(ControlHandles { log, reload });
     let mut serving = ServingGateway {
         weir,

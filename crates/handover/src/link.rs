@@ -19,7 +19,7 @@ use crate::message::{HandoverMessage, LogChange, RecordReply, RecordRequest, Wir
 
 /// The most bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose
 /// messages, as they may.
-const MOST_WAITING: usize = 64 << 20;
+const MAX_WAITING: usize = 64 << 20;
 
 /// The longest wait for messages that the other process has sent.
 const MESSAGES_WAIT: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(super) struct HandoverLink {
 }
 
 /// The queue of outgoing messages. Moved state is bounded by the stores that it comes from,
-/// requests and replies by the connections of clients, and all other messages by [`MOST_WAITING`].
+/// requests and replies by the connections of clients, and all other messages by [`MAX_WAITING`].
 #[derive(Default)]
 struct LinkQueue {
     waiting: Mutex<LinkQueueState>,
@@ -57,7 +57,7 @@ impl LinkQueue {
             return;
         }
         if let QueuedSend::Message(_, bytes) = &outgoing {
-            if *bytes > 0 && waiting.bytes + bytes > MOST_WAITING {
+            if *bytes > 0 && waiting.bytes + bytes > MAX_WAITING {
                 return;
             }
             waiting.bytes += bytes;
@@ -99,7 +99,7 @@ impl LinkQueue {
 
 /// A message, or a mark between messages.
 enum QueuedSend {
-    /// A message, and its bytes that count against [`MOST_WAITING`].
+    /// A message, and its bytes that count against [`MAX_WAITING`].
     Message(HandoverMessage, usize),
     /// Signalled once every message before it is sent.
     Mark(oneshot::Sender<()>),
@@ -147,7 +147,7 @@ impl HandoverLink {
         let _gone = sent.await;
     }
 
-    /// Sends a message that may be lost: it is dropped if more than [`MOST_WAITING`] bytes would
+    /// Sends a message that may be lost: it is dropped if more than [`MAX_WAITING`] bytes would
     /// wait.
     pub(super) fn send_if_room(&self, message: HandoverMessage, bytes: usize) {
         self.queue.push(QueuedSend::Message(message, bytes.max(1)));

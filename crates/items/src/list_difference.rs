@@ -8,9 +8,9 @@ use weir_core::content_version::ContentVersion;
 use weir_core::server_item::ServerItem;
 
 /// The most items in a difference.
-const MOST_ITEMS: usize = 256;
+const MAX_ITEMS: usize = 256;
 /// The most bytes in a difference.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 /// Counters of a session at the time of a walk. A walk is due once they are higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl ListDifference {
         if changed.is_empty() && removed.is_empty() {
             return Ok(Self::none(mark));
         }
-        if changed.len() + removed.len() > MOST_ITEMS {
+        if changed.len() + removed.len() > MAX_ITEMS {
             return Err("items");
         }
         let bytes = changed
@@ -85,7 +85,7 @@ impl ListDifference {
             .map(|tool| tool.raw.len())
             .chain(removed.iter().map(|name| name.len()))
             .sum();
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BYTES {
             return Err("bytes");
         }
         let reserved = memory.try_reserve(bytes).ok_or("memory")?;

@@ -69,13 +69,13 @@ pub fn is_of_list_alone(failure: &Failure) -> bool {
 }
 
 /// The longest pause that a server may ask for.
-const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(3600);
+const MAX_REQUESTED_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The pause that the server asks for before it is asked again (`Retry-After`), within bounds. The
 /// last good items stay for the `grace`: a server that is back by then is asked before they go.
 pub fn requested_pause(failure: &Failure, grace: Duration) -> Duration {
     let delay = failure.retry_delay().unwrap_or_default();
-    delay.min(LONGEST_REQUESTED_PAUSE).min(grace / 2)
+    delay.min(MAX_REQUESTED_PAUSE).min(grace / 2)
 }
 
 /// True if two causes differ in numbers only: times, ports and process ids change with each
@@ -95,9 +95,9 @@ pub fn is_late(failure: &Failure) -> bool {
 }
 
 /// The longest pause before a list without an answer is asked for again, in intervals of polls.
-const LONGEST_PAUSE_POLLS: u32 = 16;
+const MAX_PAUSE_POLLS: u32 = 16;
 
 /// The pause before a list is asked for again that had no answer in time so often in a row.
 pub fn pause_after_late(poll: Duration, failures: u32) -> Duration {
-    doubled(poll, failures, poll * LONGEST_PAUSE_POLLS)
+    doubled(poll, failures, poll * MAX_PAUSE_POLLS)
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// Walks a second at one upstream.
 const WALKS_PER_SECOND: u32 = 10;
 /// The longest wait for a turn.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The turns of walks at one upstream: up to ten at once, then one each tenth of a second.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl WalkPace {
             // The time of using up the whole second's walks.
             let paid = next.map_or(now, |next| next.max(now)) + interval;
             let wait = paid.saturating_duration_since(now + interval * WALKS_PER_SECOND);
-            if wait > LONGEST_WAIT {
+            if wait > MAX_WAIT {
                 return false;
             }
             *next = Some(paid);

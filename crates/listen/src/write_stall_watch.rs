@@ -118,13 +118,13 @@ mod tests {
 
     use super::*;
 
-    const MOST: Duration = Duration::from_secs(30);
+    const MAX_STALL: Duration = Duration::from_secs(30);
 
     // Proves A12.
     #[tokio::test(start_paused = true)]
     async fn stalled_write_fails_and_a_slow_one_does_not() {
         let (mut client, server) = duplex(16);
-        let mut watched = WriteStallWatch::new(server, MOST, Arc::default());
+        let mut watched = WriteStallWatch::new(server, MAX_STALL, Arc::default());
         let slow = tokio::spawn(async move {
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_secs(20)).await;
@@ -136,7 +136,7 @@ mod tests {
         let began = Instant::now();
         let error = watched.write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed(), Duration::from_secs(4 * 20) + MOST);
+        assert_eq!(began.elapsed(), Duration::from_secs(4 * 20) + MAX_STALL);
         drop(slow.await.unwrap());
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let activity = Arc::<ConnectionActivity>::default();
         let began = Instant::now();
         activity.set_answer_deadline(Some(began + Duration::from_secs(100)));
-        let mut watched = WriteStallWatch::new(server, MOST, activity);
+        let mut watched = WriteStallWatch::new(server, MAX_STALL, activity);
         let slow = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(20)).await;

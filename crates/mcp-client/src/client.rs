@@ -45,7 +45,7 @@ pub const CONNECT_TIMEOUT: Duration =
     Duration::from_secs(DISCOVER.as_secs() + INITIALIZE.as_secs());
 
 /// Rounds of questions in one request; a server that asks more often does not end.
-const MOST_ROUNDS: usize = 100;
+const MAX_ROUNDS: usize = 100;
 /// The wait before a request is sent again that waits for no answer.
 const POLL: Duration = Duration::from_millis(500);
 
@@ -284,7 +284,7 @@ impl Client {
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
         let mut sent = params.clone();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let mut result = self
                 .request_with_arguments(method, sent, arguments, on_note)
                 .await?;
@@ -303,7 +303,7 @@ impl Client {
             }
         }
         Err(ClientError::Unanswered(format!(
-            "the server asked {MOST_ROUNDS} times and gave no result: ask its operator"
+            "the server asked {MAX_ROUNDS} times and gave no result: ask its operator"
         )))
     }
 

@@ -18,7 +18,7 @@ use crate::token::token_refusal::TokenRefusal;
 /// The prefix of every key.
 const BEGIN: &str = "weir_";
 /// The longest key that is checked, in bytes.
-const LONGEST: usize = 256;
+const MAX_KEY_BYTES: usize = 256;
 
 /// The keys of a config.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl ApiKeys {
             .and_then(|rest| rest.split_once('_'))
             .map(|(id, _)| id);
         let id = id
-            .filter(|_| text.len() <= LONGEST)
+            .filter(|_| text.len() <= MAX_KEY_BYTES)
             .ok_or(TokenRefusal::Malformed)?;
         // An unknown id takes as long as a known one, and no digest equals it.
         let (known, subject) = self.0.get(id).map_or((&[0; 32], None), |(key, subject)| {

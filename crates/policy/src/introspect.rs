@@ -36,7 +36,7 @@ use crate::token::token_refusal::TokenRefusal;
 use crate::verifier_ports::VerifierPorts;
 
 /// The largest response that is read, in bytes.
-const LARGEST: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 /// The timeout of one request.
 const INTROSPECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait for a slot.
@@ -306,7 +306,7 @@ impl IntrospectionState {
             url: &self.url,
             form: Some(BorrowedSecret::new(&request.form)),
             authorization: request.authorization.as_deref().map(BorrowedSecret::new),
-            limit: LARGEST,
+            limit: MAX_RESPONSE_BYTES,
             timeout: INTROSPECTION_TIMEOUT,
             url_source: UrlSource::Operator,
         };

@@ -11,9 +11,9 @@ use crate::settings::SignatureAlgorithm;
 use crate::strict_json;
 
 /// The largest key set that is read.
-const LARGEST: usize = 64 << 10;
+const MAX_KEY_SET_BYTES: usize = 64 << 10;
 /// The most usable keys of a set. A provider that rotates has two or three.
-const MOST_KEYS: usize = 32;
+const MAX_KEYS: usize = 32;
 /// RSA keys below this can be broken, above it a check takes too long.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
@@ -41,7 +41,7 @@ impl JwkSet {
     /// issuer's list fits stay: a reload may add it. `None`: it is not a set, or no usable key is
     /// left.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
-        if text.len() > LARGEST {
+        if text.len() > MAX_KEY_SET_BYTES {
             return None;
         }
         let set = strict_json::parse_object(text)?;
@@ -50,8 +50,8 @@ impl JwkSet {
             .iter()
             .filter_map(|key| VerificationKey::read(key.as_object()?))
             .collect();
-        let left_out = keys.len().saturating_sub(MOST_KEYS);
-        keys.truncate(MOST_KEYS);
+        let left_out = keys.len().saturating_sub(MAX_KEYS);
+        keys.truncate(MAX_KEYS);
         (!keys.is_empty()).then_some(Self { keys, left_out })
     }
 

@@ -18,7 +18,7 @@ use crate::token::token_refusal::TokenRefusal;
 /// name.
 const ISSUER: &str = "mtls";
 /// The longest name.
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// The mapping of certificates to subjects.
 pub(crate) struct CertificateReader {
@@ -97,7 +97,9 @@ fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<Stri
         }
     };
     match names.as_slice() {
-        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_invisible) => {
+        [one]
+            if !one.is_empty() && one.len() <= MAX_NAME_BYTES && !one.chars().any(is_invisible) =>
+        {
             Ok((*one).to_owned())
         }
         _ => Err(TokenRefusal::Claims),

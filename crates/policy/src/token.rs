@@ -23,7 +23,7 @@ use crate::jwks::key_keeper::{KeyKeeper, KeyLookup};
 use crate::settings::{SignatureAlgorithm, TokenIssuer, TokenValidation};
 
 /// The longest token that is checked, in bytes.
-pub(crate) const LONGEST: usize = 8 << 10;
+pub(crate) const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// Checks the signature of a token; returns its claims.
 pub(crate) async fn verify_signature(

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use weir_core::upstream::HandoverSession;
 
 /// The most descriptors that go with one byte.
-pub const MAX_DESCRIPTORS: usize = HandoverSession::MOST_DESCRIPTORS;
+pub const MAX_DESCRIPTORS: usize = HandoverSession::MAX_DESCRIPTORS;
 
 /// Sends one byte with these descriptors: at most [`MAX_DESCRIPTORS`].
 ///

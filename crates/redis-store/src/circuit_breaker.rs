@@ -13,7 +13,7 @@ use crate::pauses::next_pause;
 const MAX_FAILURES: u32 = 5;
 /// The bound of the first pause, and of the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Lets commands pass while they succeed. After some failures in a row it pauses them, and then lets
 /// one pass as a probe.
@@ -53,7 +53,7 @@ impl CircuitBreaker {
             phase: BreakerPhase::Closed,
             probes: 0,
             failures: 0,
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
         }))
     }
 
@@ -147,12 +147,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn open_breaker_lets_one_probe_pass_after_its_pause() {
         let breaker = open_breaker();
-        tokio::time::advance(LONGEST_PAUSE).await;
+        tokio::time::advance(MAX_PAUSE).await;
         let probe = breaker.admit().unwrap();
         assert!(breaker.admit().is_none());
         assert!(probe.fail(&FakeRandom::new(1)));
         assert!(breaker.admit().is_none());
-        tokio::time::advance(LONGEST_PAUSE).await;
+        tokio::time::advance(MAX_PAUSE).await;
         breaker.admit().unwrap().succeed();
         assert!(breaker.admit().is_some() && breaker.admit().is_some());
     }
@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn abandoned_probe_leaves_its_place_to_the_next() {
         let breaker = open_breaker();
-        tokio::time::advance(LONGEST_PAUSE).await;
+        tokio::time::advance(MAX_PAUSE).await;
         drop(breaker.admit().unwrap());
         assert!(breaker.admit().is_some());
     }
@@ -173,11 +173,11 @@ mod tests {
         ];
         for end in ends {
             let breaker = open_breaker();
-            tokio::time::advance(LONGEST_PAUSE).await;
+            tokio::time::advance(MAX_PAUSE).await;
             let earlier = breaker.admit().unwrap();
             breaker.reset();
             fail_until_open(&breaker);
-            tokio::time::advance(LONGEST_PAUSE).await;
+            tokio::time::advance(MAX_PAUSE).await;
             let probe = breaker.admit().unwrap();
             end(earlier);
             assert!(breaker.admit().is_none());

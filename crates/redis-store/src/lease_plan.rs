@@ -9,9 +9,9 @@ use weir_core::port::Rate;
 const LEASED_FROM: f64 = 100.0;
 /// The shortest time for which a lease lasts at the full rate: longer than a trip to the store, so
 /// that the next lease arrives before this one is used up.
-const SHORTEST: f64 = 0.05;
+const MIN_LEASE_SECONDS: f64 = 0.05;
 /// The longest time for which a lease lasts at the full rate, and the longest pause.
-const LONGEST: f64 = 0.5;
+const MAX_LEASE_SECONDS: f64 = 0.5;
 /// The leases of all replicas together are this part of the burst, unless they would be too short.
 const BURST_PART: f64 = 4.0;
 
@@ -44,15 +44,15 @@ impl LeasePlan {
         }
         let burst = f64::from(rate.burst.get());
         let size = (burst / BURST_PART / replicas.max(1) as f64)
-            .max(per_second * SHORTEST)
-            .min(per_second * LONGEST)
+            .max(per_second * MIN_LEASE_SECONDS)
+            .min(per_second * MAX_LEASE_SECONDS)
             .min(burst / 2.0);
         // The cast keeps the value: it is at most the burst.
         let size = size as u32;
         Self {
             size,
             low_mark: size / 2,
-            pause: Duration::from_secs_f64((burst / 2.0 / per_second).min(LONGEST)),
+            pause: Duration::from_secs_f64((burst / 2.0 / per_second).min(MAX_LEASE_SECONDS)),
             replicas,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_core::port::{Backoff, Random};
 
 /// The shortest pause, so that a row of low draws is no busy loop.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// The pauses after failed writes and lost subscriptions.
 pub(crate) const STORE_BACKOFF: Backoff =
@@ -14,7 +14,7 @@ pub(crate) const STORE_BACKOFF: Backoff =
 
 /// Returns the pause after one more failure.
 pub(crate) fn next_pause(backoff: &mut Backoff, random: &dyn Random) -> Duration {
-    backoff.next(random).max(LEAST_PAUSE)
+    backoff.next(random).max(MIN_PAUSE)
 }
 
 #[cfg(test)]
@@ -31,9 +31,9 @@ mod tests {
         let pauses: Vec<_> = (0..100)
             .map(|_| next_pause(&mut backoff, &random))
             .collect();
-        let is_bounded = |pause: &Duration| (LEAST_PAUSE..=most).contains(pause);
+        let is_bounded = |pause: &Duration| (MIN_PAUSE..=most).contains(pause);
         assert!(pauses.iter().all(is_bounded));
         let none = Backoff::new(Duration::ZERO, Duration::ZERO);
-        assert_eq!(next_pause(&mut { none }, &random), LEAST_PAUSE);
+        assert_eq!(next_pause(&mut { none }, &random), MIN_PAUSE);
     }
 }

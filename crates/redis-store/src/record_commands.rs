@@ -19,7 +19,7 @@ const END_TTL: Duration = Duration::from_secs(24 * 3600);
 const TAKEOVER_PATIENCE: u32 = 10;
 
 /// The time that a claimed record has to live at least, so that the request of the claim finds it.
-const LEAST_TTL: Duration = Duration::from_secs(1);
+const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// Runs the scripts for records, for one replica.
 pub(crate) struct RecordCommands {
@@ -143,7 +143,7 @@ impl RecordCommands {
             "claimed" => {
                 let left = reply.next().unwrap_or_default();
                 let left = Duration::from_millis(left.parse().unwrap_or_default());
-                let left = left.max(LEAST_TTL);
+                let left = left.max(MIN_TTL);
                 let value = self.seal.open(key, &first);
                 if value.is_none() {
                     tracing::warn!("session in the shared store cannot be opened");

@@ -32,7 +32,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMANDS_WAIT: Duration = Duration::from_secs(1);
 /// The bounds of the pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The pause between looks at the runs of a cluster's nodes.
 const RUNS_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lasted less is followed by a pause, too.
@@ -381,7 +381,7 @@ impl RedisLink {
 
     /// Opens the connection, and again whenever it breaks. It never ends.
     pub(crate) async fn keep_open(&self) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         let mut number = 0;
         loop {
             match self.open().await {

@@ -30,7 +30,7 @@ use crate::reply_transform::{EndChanges, ReplyTransform};
 use crate::schema_check::is_error;
 
 /// Characters of a name in the log.
-const MOST_OF_A_NAME: usize = 128;
+const MAX_PER_NAME: usize = 128;
 
 /// A call under way. Dropping it records that the call was cancelled.
 pub(super) struct CallRecord {
@@ -216,7 +216,7 @@ impl CallRecord {
         let (upstream, method) = (&item.tool.upstream, call.method_name());
         let reason = failure.reason();
         // Not computed unless the level is on.
-        let name = || sanitize_text(&item.exposed, MOST_OF_A_NAME);
+        let name = || sanitize_text(&item.exposed, MAX_PER_NAME);
         match failure.kind() {
             FailureKind::TimedOut
             | FailureKind::Unavailable

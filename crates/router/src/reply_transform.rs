@@ -25,7 +25,7 @@ use crate::uri_renaming::UriRenaming;
 use crate::{message_edits, schema_check};
 
 /// The most values of one completion (specification, server/utilities/completion).
-const MOST_VALUES: usize = 100;
+const MAX_VALUES: usize = 100;
 
 /// The result if an upstream completes no arguments: others of the endpoint may, so the method
 /// itself exists.
@@ -269,14 +269,14 @@ fn cut_completion(result: Bytes) -> Bytes {
         let completion = &result[at];
         scan::find(completion, "values").map(|at| scan::elements(&completion[at]).count())
     });
-    if values.is_none_or(|count| count <= MOST_VALUES) {
+    if values.is_none_or(|count| count <= MAX_VALUES) {
         return result;
     }
     let Ok(mut parsed) = serde_json::from_slice::<Value>(&result) else {
         return result;
     };
     if let Some(values) = parsed["completion"]["values"].as_array_mut() {
-        values.truncate(MOST_VALUES);
+        values.truncate(MAX_VALUES);
     }
     parsed["completion"]["hasMore"] = Value::Bool(true);
     Bytes::from(parsed.to_string())

@@ -19,7 +19,7 @@ use weir_schema::{
 use weir_wire::scan;
 
 /// A result longer than this is not validated, unless the operator enforces it.
-const MOST_BUFFERED: usize = 4 << 20;
+const MAX_BUFFERED: usize = 4 << 20;
 
 /// Checks the arguments of a call before it is sent. Absent ones are an empty object.
 ///
@@ -135,7 +135,7 @@ impl ResultCheck {
     pub(super) fn check(&self, end: ReplyEnd) -> ReplyEnd {
         let bytes = match &end {
             ReplyEnd::Complete(Payload::Whole(bytes))
-                if self.enforce || bytes.len() <= MOST_BUFFERED =>
+                if self.enforce || bytes.len() <= MAX_BUFFERED =>
             {
                 bytes
             }

@@ -20,9 +20,9 @@ use weir_seal::Sealer;
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 3;
 /// The longest id of an upstream that is taken. The sealed one has to fit a header.
-const LONGEST_NATIVE: usize = 1024;
+const MAX_NATIVE: usize = 1024;
 /// No name of weir's is longer; a longer one is not opened.
-const LONGEST: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 /// The most tasks of an owner that are searched for one of an upstream, from the newest on.
 const MAX_SEARCHED: usize = 1024;
 /// The most names that are remembered by the upstream's id. Each takes 1 KiB or less.
@@ -187,7 +187,7 @@ impl TaskNames {
         endpoint: &EndpointId,
         cursor: &str,
     ) -> Option<u64> {
-        if cursor.len() > LONGEST {
+        if cursor.len() > MAX_NAME_BYTES {
             return None;
         }
         let plain = self
@@ -205,7 +205,7 @@ impl TaskNames {
         endpoint: &EndpointId,
         home: &TaskLocation,
     ) -> Option<String> {
-        if home.native.is_empty() || home.native.len() > LONGEST_NATIVE {
+        if home.native.is_empty() || home.native.len() > MAX_NATIVE {
             return None;
         }
         let mut plain = vec![LAYOUT];
@@ -235,7 +235,7 @@ impl TaskNames {
         endpoint: &EndpointId,
         name: &str,
     ) -> Option<TaskLocation> {
-        if name.len() > LONGEST {
+        if name.len() > MAX_NAME_BYTES {
             return None;
         }
         let plain = self
@@ -457,7 +457,7 @@ mod tests {
         };
         let name = names.name(&nobody, &here, &alone).unwrap();
         assert_eq!(names.locate(&nobody, &here, &name), Some(alone));
-        for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
+        for native in [String::new(), "x".repeat(MAX_NATIVE + 1)] {
             assert_eq!(
                 names.name(
                     &ann,

@@ -23,7 +23,7 @@ use crate::validator_terms::use_validator_terms;
 type SchemaDigest = [u8; 32];
 
 /// Bytes of a schema.
-const LONGEST: usize = 256 << 10;
+const MAX_SCHEMA_BYTES: usize = 256 << 10;
 
 /// A compiled schema.
 pub struct CompiledSchema {
@@ -38,7 +38,7 @@ impl CompiledSchema {
     ///
     /// The obstacle to using it.
     pub fn compile(bytes: &[u8]) -> Result<Self, UnusableSchema> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MAX_SCHEMA_BYTES {
             return Err(UnusableSchema::TooLong);
         }
         let mut schema: Value = serde_json::from_slice(bytes).map_err(|error| {

@@ -5,7 +5,7 @@ use std::fmt;
 use jsonschema::ValidationError;
 
 /// Mismatches reported at once.
-const MOST: usize = 5;
+const MAX_MISMATCHES: usize = 5;
 /// Characters of a pointer, and of the expectation there: both may contain text of a client or an
 /// upstream.
 const POINTER: usize = 64;
@@ -67,7 +67,7 @@ pub(super) fn collect<'a>(errors: impl Iterator<Item = ValidationError<'a>>) -> 
         pointer: cut(error.instance_path().as_str(), POINTER),
         expected: cut(&error.masked().to_string(), EXPECTED),
     };
-    errors.take(MOST).map(mismatch).collect()
+    errors.take(MAX_MISMATCHES).map(mismatch).collect()
 }
 
 /// At most so many characters of a text.

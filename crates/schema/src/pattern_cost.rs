@@ -17,8 +17,8 @@ use crate::member_pattern::PATTERN_BYTES;
 /// Bytes of text that a step of the count is worth: most texts and patterns take a step.
 pub(crate) const BYTES_A_STEP: usize = 64;
 /// Steps for each byte of text under a pattern whose states do not fit: at least, and at most.
-const LEAST_DEAR: usize = 4;
-const MOST_DEAR: usize = 32;
+const MIN_DEAR: usize = 4;
+const MAX_DEAR: usize = 32;
 /// Parts of such a pattern that a step for each byte is worth.
 const PARTS_A_STEP: usize = 16;
 /// Transitions that are followed for one pattern in one direction, and for all of a schema.
@@ -62,7 +62,7 @@ impl<'a> PatternCosts<'a> {
         let automata =
             text.and_then(|text| Some([automaton(&text, false)?, automaton(&text, true)?]));
         let Some([forward, reverse]) = automata else {
-            return Some(dear(MOST_DEAR));
+            return Some(dear(MAX_DEAR));
         };
         let parts = forward.get_nfa().states().len();
         self.bytes = self
@@ -70,7 +70,7 @@ impl<'a> PatternCosts<'a> {
             .checked_sub(forward.get_nfa().memory_usage() + reverse.get_nfa().memory_usage())?;
         // Some patterns are matched from the end of the text.
         let fits = self.fits(&forward, Anchored::No) && self.fits(&reverse, Anchored::Yes);
-        let steps = (LEAST_DEAR + parts / PARTS_A_STEP).min(MOST_DEAR);
+        let steps = (MIN_DEAR + parts / PARTS_A_STEP).min(MAX_DEAR);
         Some(if fits { 1 } else { dear(steps) })
     }
 
@@ -151,7 +151,7 @@ mod tests {
             "(?=a)b",
         ] {
             let steps = PatternCosts::default().steps(dear);
-            assert!(steps >= Some((BYTES_A_STEP * LEAST_DEAR) as u64), "{dear}");
+            assert!(steps >= Some((BYTES_A_STEP * MIN_DEAR) as u64), "{dear}");
         }
     }
 }

@@ -18,13 +18,13 @@ use crate::unusable::UnusableSchema;
 use graph::{SchemaGraph, SchemaNode, UNIQUE_STEPS};
 
 /// Values in a schema.
-const MOST_NODES: usize = 5_000;
+const MAX_NODES: usize = 5_000;
 /// Levels of JSON in a schema: 32 schemas, each with its keyword.
-const MOST_LEVELS: usize = 64;
+const MAX_LEVELS: usize = 64;
 /// Schemas that one value may be validated against.
-const MOST_EXPANSIONS: u64 = 10_000;
+const MAX_EXPANSIONS: u64 = 10_000;
 /// Schemas in the longest chain for one value.
-const LONGEST_CHAIN: u32 = 128;
+const MAX_CHAIN: u32 = 128;
 /// Steps of one validation: each takes about a tenth of a microsecond, so this is well under 5 ms.
 const BUDGET: u64 = 20_000;
 /// Steps of one validation for every value in the arguments, if that is more: a plain schema is
@@ -60,16 +60,15 @@ impl SchemaShape {
         let mut nodes = SchemaGraph::read(schema)?;
         member_names::gather(&mut nodes);
         let here = GraphExpansion::along(&nodes, |node| node.same_value.clone())?;
-        if here.steps.iter().any(|steps| *steps > MOST_EXPANSIONS) {
+        if here.steps.iter().any(|steps| *steps > MAX_EXPANSIONS) {
             return Err(UnusableSchema::TooManyExpansions);
         }
-        if here.longest > LONGEST_CHAIN {
+        if here.longest > MAX_CHAIN {
             return Err(UnusableSchema::TooDeep);
         }
         let all = GraphExpansion::along(&nodes, SchemaNode::all).ok();
         let is_plain = |node: &SchemaNode| !node.looks_again && !node.has_dear_pattern();
-        let tame =
-            |all: &GraphExpansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(is_plain);
+        let tame = |all: &GraphExpansion| all.longest <= MAX_CHAIN && nodes.iter().all(is_plain);
         let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
         let root = member_names::all_here(&nodes, vec![0]);
         Ok(Self { nodes, root, steps })
@@ -120,10 +119,10 @@ fn bound(schema: &Value) -> Result<(), UnusableSchema> {
     let mut open = vec![(schema, 0)];
     while let Some((value, level)) = open.pop() {
         nodes += 1;
-        if nodes > MOST_NODES {
+        if nodes > MAX_NODES {
             return Err(UnusableSchema::TooManyNodes);
         }
-        if level > MOST_LEVELS {
+        if level > MAX_LEVELS {
             return Err(UnusableSchema::TooDeep);
         }
         match value {

@@ -15,7 +15,7 @@ use weir_core::port::Random;
 
 const NONCE: usize = 24;
 /// A sealed text longer than this is refused before it is decoded.
-const LONGEST: usize = 512 << 10;
+const MAX_SEALED_LENGTH: usize = 512 << 10;
 /// The label that sets the fingerprint of a key apart from its other uses.
 const FINGERPRINT_LABEL: &[u8] = b"weir sealing key, fingerprint, version 1\0";
 
@@ -254,7 +254,7 @@ impl Sealer {
         purpose: &[u8],
         text: &str,
     ) -> Result<(Vec<u8>, SealingKeyName), SealError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_SEALED_LENGTH {
             return Err(SealError);
         }
         let sealed = BASE64URL_NOPAD

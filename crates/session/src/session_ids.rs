@@ -20,7 +20,7 @@ const LAYOUT: u8 = 1;
 /// The length of an id of 16 bytes.
 const PLAIN_LENGTH: usize = 22;
 /// No sealed id is longer; a longer text is not opened.
-const LONGEST: usize = 128;
+const MAX_SEALED_LENGTH: usize = 128;
 
 /// Writes and reads the ids of sessions.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl SessionIds {
     /// The session with the id in a header. `None` if it is no id, or one of another principal.
     pub(crate) fn read(&self, principal: &Principal, id: &HeaderValue) -> Option<NamedSession> {
         let text = id.to_str().ok()?;
-        if text.len() > LONGEST {
+        if text.len() > MAX_SEALED_LENGTH {
             return None;
         }
         match self {

@@ -29,9 +29,9 @@ const REVISION: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
 /// The longest time that a request may take: every wait of weir for a store, an owner or a lease
 /// is shorter.
-const LONGEST_REQUEST: Duration = Duration::from_secs(30);
+const MAX_REQUEST: Duration = Duration::from_secs(30);
 /// The longest time for which an ended session or a missing block may be seen at a replica.
-pub(crate) const LONGEST_STALE: Duration = Duration::from_secs(5);
+pub(crate) const MAX_STALE: Duration = Duration::from_secs(5);
 /// The longest time in which a replica drops an ended session once it noticed that it lacks a message.
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
@@ -242,7 +242,7 @@ impl Client {
     /// the store could be told, and comes late if its request was held up on the way, or a replica
     /// that got no message cannot use the store: [`RedisServer::times_since_end`].
     async fn check_ended(&mut self, session: Session) {
-        sleep(LONGEST_STALE).await;
+        sleep(MAX_STALE).await;
         for _ in 0..6 {
             let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
             let request = self.post(&session.principal, Some(&session.id), &message);
@@ -254,7 +254,7 @@ impl Client {
                     .world
                     .redis
                     .times_since_end(&digest_of(&session.principal), REPLICAS[answer.replica])
-                && ended >= LONGEST_STALE
+                && ended >= MAX_STALE
                 && noticed >= LOOK_TIME
             {
                 self.violate(format!("{} is served after its end", session.principal));
@@ -408,7 +408,7 @@ impl Client {
         if listener.send(ListenerRequest { request, answer }).is_err() {
             return None;
         }
-        let outcome = timeout(LONGEST_REQUEST, collect(number, &mut parts)).await;
+        let outcome = timeout(MAX_REQUEST, collect(number, &mut parts)).await;
         let taken = self.world.clock.now().saturating_sub(begun);
         match &outcome {
             Err(_) => self.violate(format!(

@@ -21,7 +21,7 @@ use crate::singleton_lease::SingletonLease;
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// The pauses before the next attempt at the same holder, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 const NO_OWNER: &str = "No replica can run the upstream now: try again shortly";
 const NO_STORE: &str = "No replica is known to run the upstream while the shared store does not answer: try again shortly";
@@ -84,7 +84,7 @@ impl OwnerAccess {
     pub(crate) fn search(&self, left: Duration) -> OwnerSearch {
         OwnerSearch {
             deadline: Instant::now() + left.min(self.max_wait()),
-            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            pauses: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
             seen: None,
             last: None,
             waits_for_store: false,

@@ -20,7 +20,7 @@ use crate::stream_form::ProgressForm;
 
 /// The pauses after a stream that was lost, at first and at most. They grow until a report comes.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Reports until their stream is lost. If it ends otherwise, there will be no more.
 type OpenedReports = Pin<Box<dyn Stream<Item = Result<Bytes, StreamLost>> + Send>>;
@@ -61,7 +61,7 @@ fn continued_reports(open: OpenReports, random: Arc<dyn Random>) -> ProgressRepo
     let reader = ProgressReader {
         open,
         current: None,
-        pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        pauses: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
         random,
     };
     Box::pin(stream::unfold(reader, ProgressReader::next))
@@ -188,6 +188,6 @@ mod tests {
     async fn pauses_between_lost_streams_grow() {
         let attempts = (0..40).map(|_| Ok(Some(vec![Err(lost())])));
         let (reports, time) = read(attempts.collect()).await;
-        assert!(reports.is_empty() && time > 30 * LONGEST_PAUSE, "{time:?}");
+        assert!(reports.is_empty() && time > 30 * MAX_PAUSE, "{time:?}");
     }
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use weir_wire::RequestId;
 
 /// The most unanswered requests at once, including subscriptions.
-const MOST: usize = 1024;
+const MAX_REQUESTS: usize = 1024;
 
 /// The requests in flight. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +32,9 @@ pub(super) struct InFlightRequest {
 /// The reason why a request is not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BeginRequestError {
-    /// [`MOST`] are in flight.
+    /// [`MAX_REQUESTS`] are in flight.
     #[error(
-        "{MOST} requests wait for their answers already: send this one again after one of them"
+        "{MAX_REQUESTS} requests wait for their answers already: send this one again after one of them"
     )]
     TooMany,
     /// The id is in use.
@@ -56,7 +56,7 @@ impl InFlightRequests {
         if all.contains_key(&id) {
             return Err(BeginRequestError::SameId);
         }
-        if all.len() >= MOST {
+        if all.len() >= MAX_REQUESTS {
             return Err(BeginRequestError::TooMany);
         }
         all.insert(
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn requests_are_bounded_and_an_id_is_taken_until_its_answer() {
         let all = InFlightRequests::default();
-        let begun: Vec<_> = (0..MOST as u64)
+        let begun: Vec<_> = (0..MAX_REQUESTS as u64)
             .map(|n| all.begin(&RequestId::from(n), false).unwrap())
             .collect();
         let [old, new] = [3, 5000].map(|n: u64| RequestId::from(n));

@@ -23,7 +23,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// The time between two checks of its state.
 const LOOK: Duration = Duration::from_millis(20);
 /// The longest answer that may be a failure of weir.
-const LONGEST_FAILURE: usize = 8 << 10;
+const MAX_FAILURE: usize = 8 << 10;
 /// The cause of a failure without one.
 const NO_CAUSE: &str = "it cannot be reached";
 /// The reason in the failure of a call that did not reach its server.
@@ -138,7 +138,7 @@ impl RemoteGate {
     /// server cannot be reached. Other clients of a gateway do not see them; the host of this one
     /// is run by the person who chose the URL.
     pub(super) fn explain(&self, answer: &[u8]) -> Option<Bytes> {
-        if answer.len() > LONGEST_FAILURE || !holds(answer, UNAVAILABLE) {
+        if answer.len() > MAX_FAILURE || !holds(answer, UNAVAILABLE) {
             return None;
         }
         let status = self.catalog.status();

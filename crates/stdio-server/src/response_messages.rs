@@ -9,15 +9,15 @@ use weir_wire::header::{EVENTS, JSON};
 use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
 
 /// The longest message that is passed on.
-const LONGEST: usize = 64 << 20;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// The size from which a message waits until no other one of this size is in progress.
 const LARGE: usize = 512 << 10;
 
 /// The failure of a response without its message, in words.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BrokenResponse {
-    /// A message is longer than [`LONGEST`].
-    #[error("The answer is larger than {} MiB, the most that goes over standard streams", LONGEST >> 20)]
+    /// A message is longer than [`MAX_MESSAGE_BYTES`].
+    #[error("The answer is larger than {} MiB, the most that goes over standard streams", MAX_MESSAGE_BYTES >> 20)]
     TooLarge,
     /// The response broke off.
     #[error("The answer broke off: {0}")]
@@ -58,7 +58,7 @@ impl<'a> ResponseMessages<'a> {
         let kind = match media.split(';').next().unwrap_or_default().trim() {
             EVENTS => ResponseBodyKind::Events {
                 decoder: Box::new(EventDecoder::new(SseCaps {
-                    max_event: LONGEST as u64,
+                    max_event: MAX_MESSAGE_BYTES as u64,
                     ..SseCaps::default()
                 })),
                 unread: Bytes::new(),
@@ -162,7 +162,7 @@ impl<'a> ResponseMessages<'a> {
                 continue;
             };
             self.size += data.len();
-            if self.size > LONGEST {
+            if self.size > MAX_MESSAGE_BYTES {
                 return Err(BrokenResponse::TooLarge);
             }
             if self.size > LARGE && self.held.is_none() {

@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 use weir_core::telemetry::instruments;
 
 /// The most bytes of waiting lines, and the most lines.
-const MOST_BYTES: usize = 4 << 20;
-const MOST_LINES: usize = 16_384;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_LINES: usize = 16_384;
 /// The time until a descriptor that would block is tried again.
 const BLOCKED: Duration = Duration::from_millis(20);
 
@@ -39,7 +39,7 @@ impl LogQueue {
     /// Adds a line, or counts it as dropped.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.state.lock();
-        if state.bytes + line.len() > MOST_BYTES || state.lines.len() >= MOST_LINES {
+        if state.bytes + line.len() > MAX_BYTES || state.lines.len() >= MAX_LINES {
             state.dropped += 1;
             drop(state);
             count_dropped("queue", 1);
@@ -224,7 +224,7 @@ mod tests {
         for _ in 0..20_000 {
             queue.push(b"x");
         }
-        assert_eq!(queue.take_dropped(), 20_000 - MOST_LINES as u64);
+        assert_eq!(queue.take_dropped(), 20_000 - MAX_LINES as u64);
     }
 
     // Proves F13.

@@ -20,7 +20,7 @@ use weir_core::telemetry::LogLineRate;
 use crate::log_queue::{LogQueue, count_dropped};
 
 /// The most kinds. Call sites are few; beyond this number upstreams share a kind.
-const MOST_KINDS: usize = 4096;
+const MAX_KINDS: usize = 4096;
 /// The most characters of a kind's message that its count repeats.
 const MESSAGE: usize = 120;
 /// The target of lines with counts. They have no limit themselves: each kind has one a second.
@@ -124,7 +124,7 @@ impl LogLineKinds {
             if let Some(kind) = rates.get(&key) {
                 return kind.clone();
             }
-            if rates.len() >= MOST_KINDS {
+            if rates.len() >= MAX_KINDS {
                 (upstream, key.1) = (UpstreamField(None), 0);
             }
         }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 /// The pause between attempts to listen.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
-const MOST_ATTEMPTS: usize = 20_000;
+const MAX_ATTEMPTS: usize = 20_000;
 /// The connections that may wait for a listener.
 const BACKLOG: u32 = 1024;
 
@@ -45,7 +45,7 @@ impl ClosedPort {
     /// # Panics
     /// The earlier listener stays open, or the system refuses another one.
     pub(crate) async fn listen(&self) -> TcpListener {
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let beside = Self::bound(self.address()).and_then(|beside| beside.0.listen(BACKLOG));
             match beside {
                 Ok(listener) => return listener,

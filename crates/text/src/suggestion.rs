@@ -1,7 +1,7 @@
 //! Suggestions of known words and names for a misspelt one.
 
 /// The most names that are offered.
-const MOST: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Returns the candidate with the fewest edits, if they are few enough for a typing mistake.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -22,7 +22,7 @@ pub fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
         .filter_map(|name| Some((edit_distances(word, name)?, name)))
         .collect();
     found.sort();
-    found.truncate(MOST);
+    found.truncate(MAX_SUGGESTIONS);
     found.into_iter().map(|(_, name)| name).collect()
 }
 

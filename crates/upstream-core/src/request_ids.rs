@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most request ids that a process may use at one upstream after its successor took over.
-const MOST_LATE_IDS: u64 = 1 << 20;
+const MAX_LATE_IDS: u64 = 1 << 20;
 
 /// The request ids of one upstream. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ impl RequestIds {
 
     /// Returns the last request id that this process may use. Its successor begins beyond it.
     pub fn last_id(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) + MOST_LATE_IDS
+        self.0.load(Ordering::Relaxed) + MAX_LATE_IDS
     }
 
     /// Continues after the request ids of the previous process.

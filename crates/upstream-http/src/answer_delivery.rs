@@ -22,7 +22,7 @@ use crate::side_channel::SideChannel;
 
 /// The pauses between attempts to deliver an answer, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The fate of the answers that a server waits for within one call.
 pub(crate) struct AnswerWatch {
@@ -83,7 +83,7 @@ pub(crate) async fn deliver(
     lost: Option<CancellationToken>,
 ) {
     let posting = async {
-        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut pauses = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         loop {
             let (headers, message) = (headers.clone(), message.clone());
             let sent = http_post::post_notification(context, http, headers, message).await;

@@ -84,7 +84,7 @@ impl InstanceSettings {
     /// The weight of a URL that states none.
     pub const DEFAULT_WEIGHT: u32 = 100;
     /// The most instances of one server.
-    pub const MOST: usize = 64;
+    pub const MAX_INSTANCES: usize = 64;
 }
 
 impl UpstreamSettings {

@@ -10,7 +10,7 @@ use super::prometheus::Prometheus;
 use crate::harness::{peers_are_enabled, render_page};
 
 /// The limit of looks at a page until it shows the whole cause.
-const MOST_LOOKS: usize = 5;
+const MAX_LOOKS: usize = 5;
 
 /// The signs of a fault.
 struct FaultSigns {
@@ -59,7 +59,7 @@ impl FaultSigns {
             // While clients go on: a limit that refused opens again in a moment, and a page may be
             // of such a moment.
             let mut page = String::new();
-            for _ in 0..MOST_LOOKS {
+            for _ in 0..MAX_LOOKS {
                 let admin = scene.weir.admin_url();
                 page = tokio::task::spawn_blocking(move || render_page(&admin))
                     .await

@@ -12,8 +12,8 @@ use crate::harness::{Bystander, Weir, wait_until_async, within_test_timeout};
 
 /// The bytes that one connection may take: the buffers of its sockets, and weir's own bound of
 /// about a mebibyte.
-const MOST_TAKEN: usize = 12 << 20;
-const MOST_GROWN: usize = 64 << 20;
+const MAX_TAKEN: usize = 12 << 20;
+const MAX_GROWN: usize = 64 << 20;
 
 /// Returns byte sequences without a message, in pieces of 16 KiB, to be repeated.
 fn floods() -> [(&'static str, Vec<u8>); 5] {
@@ -67,7 +67,7 @@ async fn ended(bystander: Bystander, attack: &str) {
     let figures = bystander.finish(attack).await;
     figures.assert_none_refused();
     assert!(
-        figures.grown <= MOST_GROWN,
+        figures.grown <= MAX_GROWN,
         "{attack}: {} MiB more",
         figures.grown >> 20
     );
@@ -101,7 +101,7 @@ async fn comments_without_end_on_a_calls_stream_end_the_call_at_their_bound() {
         )
         .await;
         assert!(
-            bad.written() <= 3 * MOST_TAKEN,
+            bad.written() <= 3 * MAX_TAKEN,
             "{name}: weir took {} MiB",
             bad.written() >> 20
         );
@@ -134,7 +134,7 @@ async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew
             wait_until_async(&attack, async || (streams() >= 3).then_some(())).await;
             bystander.wait_for_calls(20).await;
             ended(bystander, &attack).await;
-            let most = (streams() + 1) * MOST_TAKEN;
+            let most = (streams() + 1) * MAX_TAKEN;
             assert!(
                 bad.written() <= most,
                 "{attack}: weir took {} MiB of {}",

@@ -26,12 +26,12 @@ const AT_ONCE: usize = 6;
 const AFTER: usize = 1;
 /// The bytes that weir may read on one connection of a server that writes without end: the buffers
 /// of the sockets, and weir's own bound.
-const MOST_TAKEN: usize = 12 << 20;
+const MAX_TAKEN: usize = 12 << 20;
 /// The bytes that weir may grow by.
-const MOST_GROWN: usize = 64 << 20;
+const MAX_GROWN: usize = 64 << 20;
 /// Additional descriptors: the connections of the callers, the bystander and the operators' pages,
 /// and of the upstream.
-const MOST_MORE: usize = 48;
+const MAX_MORE: usize = 48;
 
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
 struct Http2Scene {
@@ -104,18 +104,18 @@ impl Http2Scene {
             .await;
         figures.assert_none_refused();
         assert!(
-            figures.grown <= MOST_GROWN,
+            figures.grown <= MAX_GROWN,
             "{name}: {} MiB more",
             figures.grown >> 20
         );
         assert!(
-            figures.descriptors <= before + MOST_MORE,
+            figures.descriptors <= before + MAX_MORE,
             "{name}: {} of {before} descriptors",
             figures.descriptors
         );
         let (taken, connections) = (self.bad.written(), self.bad.accepted());
         assert!(
-            taken <= connections * MOST_TAKEN,
+            taken <= connections * MAX_TAKEN,
             "{name}: weir took {} MiB on {connections}",
             taken >> 20
         );
@@ -612,7 +612,7 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
         .await;
     figures.assert_none_refused();
     assert!(
-        figures.grown <= MOST_GROWN,
+        figures.grown <= MAX_GROWN,
         "{} MiB more",
         figures.grown >> 20
     );

@@ -24,9 +24,9 @@ use crate::harness::{Bystander, Weir, wait_until_async, within_test_timeout};
 
 /// The bytes that weir may read of one endless answer: the buffers of the sockets, and weir's own
 /// bound.
-const MOST_TAKEN: usize = 16 << 20;
+const MAX_TAKEN: usize = 16 << 20;
 /// The bytes that weir may grow by.
-const MOST_GROWN: usize = 64 << 20;
+const MAX_GROWN: usize = 64 << 20;
 
 fn text(status: &str, headers: &str, body: &str) -> Vec<ServerAct> {
     let head = format!(
@@ -420,14 +420,14 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
         .await;
     figures.assert_none_refused();
     assert!(
-        figures.grown <= MOST_GROWN,
+        figures.grown <= MAX_GROWN,
         "{} MiB more",
         figures.grown >> 20
     );
     assert_eq!(victim.total_executions(), before + 1);
     assert_eq!(decoy.accepted(), 0, "a redirect was followed");
     assert!(
-        server.written() <= endless * MOST_TAKEN,
+        server.written() <= endless * MAX_TAKEN,
         "weir took {} MiB",
         server.written() >> 20
     );
@@ -641,7 +641,7 @@ async fn bad_key_sets_admit_no_token_and_other_issuers_keep_working() {
         .await;
     figures.assert_none_refused();
     assert!(
-        figures.grown <= MOST_GROWN,
+        figures.grown <= MAX_GROWN,
         "{} MiB more",
         figures.grown >> 20
     );
@@ -649,7 +649,7 @@ async fn bad_key_sets_admit_no_token_and_other_issuers_keep_working() {
     assert_eq!(decoy.accepted(), 0, "weir went where it was pointed");
     // A failed fetch is retried after a second, then after longer and longer pauses.
     assert!(
-        server.written() <= 8 * endless * MOST_TAKEN,
+        server.written() <= 8 * endless * MAX_TAKEN,
         "weir took {} MiB",
         server.written() >> 20
     );

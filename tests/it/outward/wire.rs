@@ -15,7 +15,7 @@ const VARYING: [&str; 3] = ["date", "x-request-id", "mcp-session-id"];
 
 /// The time after which weir answers a call of 2025-11-25 with a stream that a client can resume.
 const RESUMABLE_STREAM_AFTER: Duration = Duration::from_millis(50);
-const MOST_ATTEMPTS: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// The names of the tools that are called; the last one is of no server.
 const TOOL_NAMES: [&str; 8] = [
@@ -151,7 +151,7 @@ impl Transcript {
                 break;
             }
             // The response may be a stream only because this machine is busy.
-            assert!(attempt < MOST_ATTEMPTS, "{title}: never answered at once");
+            assert!(attempt < MAX_ATTEMPTS, "{title}: never answered at once");
             self.text.truncate(begun);
         }
         let id = session

@@ -10,7 +10,7 @@ pub(super) const PAGE: usize = 4;
 /// The number of lists before the first comes again.
 const LISTS: usize = 7;
 /// The number of tools of the shortest list.
-const SHORTEST: usize = 20;
+const MIN_TOOLS: usize = 20;
 
 /// Returns the name of a tool.
 pub(super) fn tool(number: usize) -> String {
@@ -21,7 +21,7 @@ pub(super) fn tool(number: usize) -> String {
 /// the same beginning and end.
 fn numbers(change: usize) -> std::ops::Range<usize> {
     let from = change % LISTS;
-    from..from + SHORTEST + from
+    from..from + MIN_TOOLS + from
 }
 
 /// Returns the tools of a list, by the number of changes before it.

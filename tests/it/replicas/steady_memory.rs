@@ -20,7 +20,7 @@ const CALL_PAUSE: Duration = Duration::from_millis(50);
 const SESSION_PAUSE: Duration = Duration::from_millis(20);
 /// The memory by which a replica may grow from the second third of the samples to the last: a
 /// twentieth of it. At 80 calls a second of each replica, 50 bytes that every call keeps are more.
-const MOST_GROWTH: usize = 20;
+const MAX_GROWTH: usize = 20;
 
 /// The memory of all replicas, and of their Redis, in bytes.
 struct MemorySample {
@@ -98,7 +98,7 @@ async fn memory_of_replicas_stays_the_same_under_a_steady_load() {
         let [second, last] = [third(SAMPLES / 3), third(SAMPLES / 3 * 2)];
         println!("replica {number}: {second} bytes, then {last}");
         assert!(
-            last <= second + second / MOST_GROWTH,
+            last <= second + second / MAX_GROWTH,
             "replica {number} grew from {second} to {last} bytes"
         );
     }

@@ -19,7 +19,7 @@ use crate::state::AdminState;
 use crate::views::client_views::session_of;
 
 /// The most bytes of the name of an issuer or subject.
-const LONGEST: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
 /// The body of a request to block or unblock a principal.
 #[derive(Debug, Default, Deserialize)]
@@ -49,7 +49,7 @@ impl PrincipalAction {
             ttl,
         } = request::read(body).await?;
         let one = |text: Option<String>, name: &str| {
-            let text = text.filter(|text| !text.is_empty() && text.len() <= LONGEST);
+            let text = text.filter(|text| !text.is_empty() && text.len() <= MAX_NAME_BYTES);
             text.ok_or_else(|| {
                 AdminError::bad_request(format!(
                     "`{name}` is missing: as `/admin/clients` shows it"

@@ -11,11 +11,11 @@ use weir_config_file::raw::Time;
 use crate::admin_error::AdminError;
 
 /// The most bytes of a body.
-const LONGEST: usize = 16 << 10;
+const MAX_BODY_BYTES: usize = 16 << 10;
 /// The most characters of a reason; the rest is cut.
 const REASON: usize = 300;
 /// The longest duration. A change that is to last longer belongs into the config.
-const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The reason and duration of a change.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl ActionRequest {
                 "`ttl` has no effect on an action without duration",
             ));
         }
-        if ttl.is_some_and(|ttl| ttl.is_zero() || ttl > LONGEST_TTL) {
+        if ttl.is_some_and(|ttl| ttl.is_zero() || ttl > MAX_TTL) {
             return Err(AdminError::bad_request(
                 "`ttl` must be above zero and at most 30d",
             ));
@@ -78,7 +78,9 @@ pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T,
             "the body is larger than 16 KiB",
         )
     };
-    let bytes = to_bytes(body, LONGEST).await.map_err(|_| too_long())?;
+    let bytes = to_bytes(body, MAX_BODY_BYTES)
+        .await
+        .map_err(|_| too_long())?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
@@ -144,7 +146,7 @@ mod tests {
             REASON
         );
         assert!(
-            ActionRequest::read(Body::from(" ".repeat(LONGEST + 1)), false)
+            ActionRequest::read(Body::from(" ".repeat(MAX_BODY_BYTES + 1)), false)
                 .await
                 .is_err()
         );

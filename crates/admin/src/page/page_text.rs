@@ -9,15 +9,15 @@ use weir_core::log_text::sanitize_text;
 use crate::views::Rfc3339Time;
 
 /// The most characters of a text on a page.
-const LONGEST: usize = 500;
+const MAX_CHARACTERS: usize = 500;
 /// The most lines of a text on a page.
 const LINES: usize = 20;
 
 /// Returns a text from outside with a bounded length, and without hidden or bidirectional control
 /// characters. The template escapes it.
 pub(crate) fn text(given: &str) -> String {
-    let mut cut = sanitize_text(given, LONGEST);
-    if given.chars().nth(LONGEST).is_some() {
+    let mut cut = sanitize_text(given, MAX_CHARACTERS);
+    if given.chars().nth(MAX_CHARACTERS).is_some() {
         cut.push('…');
     }
     cut
@@ -116,7 +116,7 @@ mod tests {
             shown.starts_with("&lt;script&gt;") && shown.contains("&amp;amp;"),
             "{shown}"
         );
-        assert_eq!(text(&"x".repeat(600)).chars().count(), LONGEST + 1);
+        assert_eq!(text(&"x".repeat(600)).chars().count(), MAX_CHARACTERS + 1);
         let row = table(&["a\"b"], &[vec![text("<td>").render()]]).into_string();
         assert!(
             row.contains("data-head=\"a&quot;b\"") && row.contains(">&lt;td&gt;</td>"),

@@ -20,7 +20,7 @@ const REFUSALS: &str = ".refusals";
 /// The maximum size of a file of refusals is this part of that of a file of calls.
 const REFUSALS_PART: u64 = 4;
 /// The smallest size of a file.
-const SMALLEST: u64 = 64 << 10;
+const MIN_FILE_BYTES: u64 = 64 << 10;
 /// The capacity of the queue of refusals, in events.
 pub(super) const REFUSALS_QUEUE: usize = 4096;
 
@@ -198,7 +198,7 @@ pub(super) fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
         path.push(REFUSALS);
         AuditFilePlan {
             path: path.into(),
-            size: (file.size / REFUSALS_PART).max(SMALLEST),
+            size: (file.size / REFUSALS_PART).max(MIN_FILE_BYTES),
             ..file.clone()
         }
     });

@@ -6,7 +6,7 @@ use weir_core::is_invisible;
 
 /// Characters of a text that a record keeps. Names and ids are shorter. A longer text is an attempt
 /// to fill the disk; it is cut with a mark.
-const LONGEST: usize = 512;
+const MAX_TEXT_CHARACTERS: usize = 512;
 
 /// An object being written at the end of a string.
 pub(super) struct RecordObject<'a> {
@@ -23,7 +23,7 @@ impl<'a> RecordObject<'a> {
 
     pub(super) fn text(&mut self, key: &str, value: &str) -> &mut Self {
         self.key(key);
-        push_text(self.out, value, LONGEST);
+        push_text(self.out, value, MAX_TEXT_CHARACTERS);
         self
     }
 
@@ -65,7 +65,7 @@ impl<'a> RecordObject<'a> {
             if n > 0 {
                 self.out.push(',');
             }
-            push_text(self.out, value, LONGEST);
+            push_text(self.out, value, MAX_TEXT_CHARACTERS);
         }
         self.out.push(']');
         self
@@ -93,7 +93,7 @@ impl<'a> RecordObject<'a> {
             self.out.push(',');
         }
         // Keys are weir's own words, or cut and escaped like any text.
-        push_text(self.out, key, LONGEST);
+        push_text(self.out, key, MAX_TEXT_CHARACTERS);
         self.out.push(':');
     }
 }
@@ -144,7 +144,7 @@ mod tests {
 
     fn text(value: &str) -> String {
         let mut out = String::new();
-        push_text(&mut out, value, LONGEST);
+        push_text(&mut out, value, MAX_TEXT_CHARACTERS);
         out
     }
 
@@ -164,7 +164,10 @@ mod tests {
             text(r#"","admin":true,"x":""#),
             r#""\",\"admin\":true,\"x\":\"""#
         );
-        assert_eq!(text(&"x".repeat(1_000_000)).chars().count(), LONGEST + 3);
+        assert_eq!(
+            text(&"x".repeat(1_000_000)).chars().count(),
+            MAX_TEXT_CHARACTERS + 3
+        );
     }
 
     proptest! {

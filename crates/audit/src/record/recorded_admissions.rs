@@ -8,7 +8,7 @@ use quick_cache::sync::Cache;
 /// A principal that is admitted again within this time has a record already.
 const WINDOW: Duration = Duration::from_secs(3600);
 /// The most entries in memory; an evicted one gets a further record.
-const MOST: usize = 65_536;
+const MAX_PRINCIPALS: usize = 65_536;
 
 /// A principal, by its digest, admitted through a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub(super) struct RecordedAdmissions(Cache<AdmissionKey, Duration>);
 
 impl RecordedAdmissions {
     pub(super) fn new() -> Self {
-        Self(Cache::new(MOST))
+        Self(Cache::new(MAX_PRINCIPALS))
     }
 
     /// True if this is the first admission in the window. Two at the same moment may both be first.

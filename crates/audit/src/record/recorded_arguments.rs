@@ -9,11 +9,11 @@ use crate::record::canonical::{digest, members, write_items};
 use crate::record::record_object::{RecordObject, push_text};
 
 /// The most bytes of arguments in clear text; larger ones are not shown at all.
-const MOST_SHOWN: usize = 4096;
+const MAX_SHOWN: usize = 4096;
 /// The replacement of a value that is not shown.
 const HIDDEN: &str = "\"***\"";
 /// The most characters of one text that is shown.
-const LONGEST: usize = 1024;
+const MAX_SHOWN_CHARACTERS: usize = 1024;
 
 /// The form of arguments in records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn written(raw: &[u8], shape: &ArgumentRecording) -> String {
 
 /// Writes the values that the pointers name. Returns `None` if they are too long, or not JSON.
 fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<()> {
-    if out.len() > MOST_SHOWN {
+    if out.len() > MAX_SHOWN {
         return None;
     }
     if pointers.iter().any(|pointer| pointer.is_empty()) {
@@ -130,7 +130,7 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
     };
     match value.get().as_bytes().first()? {
         b'{' => write_items(out, ['{', '}'], members(value)?, |(key, value), out| {
-            push_text(out, &key, LONGEST);
+            push_text(out, &key, MAX_SHOWN_CHARACTERS);
             out.push(':');
             redact(value, &below(&key), out)
         }),
@@ -150,12 +150,12 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
 
 /// Writes a value whole, on one line.
 fn show(value: &RawValue, out: &mut String) -> Option<()> {
-    if out.len() > MOST_SHOWN {
+    if out.len() > MAX_SHOWN {
         return None;
     }
     match value.get().as_bytes().first()? {
         b'{' => write_items(out, ['{', '}'], members(value)?, |(key, value), out| {
-            push_text(out, &key, LONGEST);
+            push_text(out, &key, MAX_SHOWN_CHARACTERS);
             out.push(':');
             show(value, out)
         })?,
@@ -168,11 +168,11 @@ fn show(value: &RawValue, out: &mut String) -> Option<()> {
         b'"' => push_text(
             out,
             &serde_json::from_str::<String>(value.get()).ok()?,
-            LONGEST,
+            MAX_SHOWN_CHARACTERS,
         ),
         _ => out.push_str(value.get()),
     }
-    (out.len() <= MOST_SHOWN).then_some(())
+    (out.len() <= MAX_SHOWN).then_some(())
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
             "x".repeat(1 << 20),
             "1,".repeat(1 << 20)
         );
-        assert!(shown(&long, &["/a"]).len() < 2 * LONGEST);
+        assert!(shown(&long, &["/a"]).len() < 2 * MAX_SHOWN_CHARACTERS);
         assert_eq!(shown(&long, &["/b"]), r#"{"shown":"***"}"#);
         assert_eq!(shown("not json", &["/b"]), r#"{"shown":"***"}"#);
         let wide = format!(

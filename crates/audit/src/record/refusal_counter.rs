@@ -19,15 +19,15 @@ use crate::record::refusal_count::{RefusalCount, RefusalGroup, RefusalTally};
 
 /// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by
 /// its reason.
-pub(crate) const MOST_NETWORKS: usize = 1024;
+pub(crate) const MAX_NETWORKS: usize = 1024;
 /// Denials of a principal in a minute that have a record each. Further ones are counted.
 pub(crate) const DENIALS_A_MINUTE: u32 = 600;
 /// Logins of operators that failed in a minute and have a record each. Further ones are counted.
 const LOGINS: u32 = 60;
 /// Principals that a minute tells apart; denials of further ones get no record of their own.
-const MOST_PRINCIPALS: usize = 16_384;
+const MAX_PRINCIPALS: usize = 16_384;
 /// Counts of past minutes that were not taken yet, because their file cannot be written.
-const MOST_FINISHED: usize = 16 * MOST_NETWORKS;
+const MAX_FINISHED: usize = 16 * MAX_NETWORKS;
 
 /// The refusals of the running minute.
 pub(crate) struct RefusalCounter {
@@ -70,7 +70,7 @@ impl RefusalCounter {
         let (mut state, now) = self.now();
         let key = (SenderNetwork::of(peer), endpoint.clone(), reason);
         let RefusalState { networks, rest, .. } = &mut *state;
-        let is_full = networks.len() >= MOST_NETWORKS;
+        let is_full = networks.len() >= MAX_NETWORKS;
         match networks.get_mut(&key) {
             Some(count) => count.add(now),
             None if !is_full => {
@@ -102,7 +102,7 @@ impl RefusalCounter {
             );
             return false;
         }
-        if principals.len() < MOST_PRINCIPALS {
+        if principals.len() < MAX_PRINCIPALS {
             principals.insert(
                 *principal.digest(),
                 PrincipalDenials {
@@ -197,7 +197,7 @@ impl RefusalState {
         let mut counts: Vec<_> = networks.chain(rest).chain(principals).collect();
         counts.sort_by_key(|(_, count)| count.last);
         for (of, count) in counts {
-            if self.finished.len() < MOST_FINISHED {
+            if self.finished.len() < MAX_FINISHED {
                 self.finished.push(AuditEvent {
                     time: count.last,
                     content: EventContent::Refusals(Box::new(RefusalCount { of, count })),

@@ -18,7 +18,7 @@ use crate::record::chain::{HASH, HASH_MEMBER_LEN, hash};
 use crate::record::chain_head::ChainHead;
 
 /// More unreadable bytes than a sudden end can leave.
-const MOST_TORN: u64 = 64 << 20;
+const MAX_TORN: u64 = 64 << 20;
 
 /// A line that has the form of a record.
 #[derive(Clone, Debug)]
@@ -449,7 +449,7 @@ impl TornLines {
         self.lines += 1;
         self.hash.update(line);
         self.bytes += line.len() as u64;
-        if self.bytes > MOST_TORN {
+        if self.bytes > MAX_TORN {
             Err(self.trouble.clone())
         } else {
             Ok(())

@@ -27,7 +27,7 @@ use weir_items::{
 };
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
-const LONGEST_HINT: Duration = Duration::from_secs(3600);
+const MAX_HINT: Duration = Duration::from_secs(3600);
 
 /// The time that weir promises for a list of a server without cache hints, if the server announces
 /// its changes.
@@ -373,7 +373,7 @@ impl ListWatcher {
     fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
         match ttl {
             Some(ttl) => Freshness {
-                until: Some(Instant::now() + ttl.min(LONGEST_HINT)),
+                until: Some(Instant::now() + ttl.min(MAX_HINT)),
                 ..Freshness::OPEN
             },
             None if pushes => Freshness {

@@ -19,7 +19,7 @@ use crate::session_lists::client_index::ClientIndex;
 use crate::session_lists::session_subscriptions::SessionSubscriptions;
 
 /// The most bytes of all differences together.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The lists of all sessions at all servers. The table holds weak references; the upstreams'
 /// sessions own the lists.
@@ -43,7 +43,7 @@ impl SessionListTable {
         let mut seed = [0; 8];
         random.fill(&mut seed);
         let memory = ByteBudget::new("session_lists");
-        memory.set_limit(MOST_BYTES);
+        memory.set_limit(MAX_BYTES);
         Arc::new(Self {
             notifier,
             memory,

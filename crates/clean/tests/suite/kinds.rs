@@ -1,6 +1,6 @@
 //! Each kind in each spelling.
 
-use weir_clean::{BIDI_WINDOW, DocumentKind, LONGEST_SEQUENCE, REMOVALS, RemovalCounts};
+use weir_clean::{BIDI_WINDOW, DocumentKind, MAX_SEQUENCE, REMOVALS, RemovalCounts};
 
 use crate::{cleaned, escaped, raw, result, streamed};
 
@@ -77,7 +77,7 @@ fn escape_sequences() {
     ] {
         check(text, kept, RemovalCounts { escapes, ..NONE });
     }
-    let longest = LONGEST_SEQUENCE as usize;
+    let longest = MAX_SEQUENCE as usize;
     check(
         &format!("\u{1b}]{}", "é".repeat(longest)),
         "éé",

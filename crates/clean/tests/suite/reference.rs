@@ -2,7 +2,7 @@
 //! values.
 
 use serde_json::Value;
-use weir_clean::{BIDI_WINDOW, LONGEST_SEQUENCE, RemovalCounts};
+use weir_clean::{BIDI_WINDOW, MAX_SEQUENCE, RemovalCounts};
 
 /// Cleans the strings of a tool's result.
 pub(crate) fn tool_result(result: &mut Value, counts: &mut RemovalCounts) {
@@ -80,7 +80,7 @@ fn sequence(all: &[char]) -> usize {
 }
 
 fn longest(text: &[char]) -> &[char] {
-    &text[..text.len().min(LONGEST_SEQUENCE as usize)]
+    &text[..text.len().min(MAX_SEQUENCE as usize)]
 }
 
 /// The position behind controls that terminals execute in the midst of a sequence.

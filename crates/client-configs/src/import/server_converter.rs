@@ -22,7 +22,7 @@ use crate::import::server_summary::summary;
 use crate::import::upstream_entry::UpstreamEntry;
 
 /// The longest id of an upstream.
-const LONGEST_ID: usize = 24;
+const MAX_ID: usize = 24;
 
 /// A server that was converted to an upstream.
 pub struct ConvertedServer {
@@ -226,7 +226,7 @@ impl ServerConversion<'_> {
             !is_reserved && !self.converter.converted.iter().any(|other| other.id == *id)
         };
         let with = |suffix: &str| {
-            let room = LONGEST_ID.saturating_sub(suffix.len() + 1);
+            let room = MAX_ID.saturating_sub(suffix.len() + 1);
             let base: String = wanted.chars().take(room).collect();
             format!("{}-{suffix}", base.trim_end_matches('-'))
         };

@@ -2,7 +2,7 @@
 
 /// The most pairs of lines that are compared. Beyond that, all lines between the first and the last
 /// difference count as changed.
-const MOST_PAIRS: usize = 1 << 22;
+const MAX_PAIRS: usize = 1 << 22;
 
 /// A line that only one of the texts has, with its number there, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub fn changed_lines<'a>(before: &'a str, after: &'a str) -> Vec<ChangedLine<'a>
         .take_while(same)
         .count();
     let (old, new) = (&old[start..old.len() - end], &new[start..new.len() - end]);
-    let is_small = old.len().saturating_mul(new.len()) <= MOST_PAIRS;
+    let is_small = old.len().saturating_mul(new.len()) <= MAX_PAIRS;
     let common = if is_small {
         common(old, new)
     } else {

@@ -9,7 +9,7 @@ use weir_config_file::http_url::{HttpUrlError, http_url};
 use weir_config_file::placeholder;
 
 /// The largest weight.
-const MOST_WEIGHT: u32 = 1_000_000;
+const MAX_WEIGHT: u32 = 1_000_000;
 
 /// The URLs of an upstream.
 pub(super) struct UpstreamUrls {
@@ -73,8 +73,11 @@ fn fault(instances: &[InstanceSettings], given: usize) -> Option<String> {
     if given == 0 {
         return Some("is empty: write at least one URL".to_owned());
     }
-    if given > InstanceSettings::MOST {
-        return Some(format!("has more than {} URLs", InstanceSettings::MOST));
+    if given > InstanceSettings::MAX_INSTANCES {
+        return Some(format!(
+            "has more than {} URLs",
+            InstanceSettings::MAX_INSTANCES
+        ));
     }
     let is_unused = instances.len() == given && instances.iter().all(|one| one.weight == 0);
     is_unused.then(|| "gives every URL a weight of 0: no URL would get calls".to_owned())
@@ -107,10 +110,10 @@ fn check_instance(
                 }
                 return None;
             };
-            if weighted.weight.is_some_and(|weight| weight > MOST_WEIGHT) {
+            if weighted.weight.is_some_and(|weight| weight > MAX_WEIGHT) {
                 report.add(ConfigProblem::error(
                     path.key("weight"),
-                    format!("must be at most {MOST_WEIGHT}"),
+                    format!("must be at most {MAX_WEIGHT}"),
                 ));
             }
             (text, path.key("url"), weighted.weight)

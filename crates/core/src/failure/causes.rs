@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::log_text::sanitize_text;
 
 /// Bytes of the text of a cause.
-const MOST_OF_A_CAUSE: usize = 1024;
+const MAX_PER_CAUSE: usize = 1024;
 
 /// The error, then each cause behind it. An error that an IO error wraps is one of them; `source`
 /// skips it.
@@ -57,8 +57,8 @@ impl Failure {
             None => with_sources(self.0.message.to_string(), self),
         };
         let text = mask_credentials(text.trim_end());
-        let mut line = sanitize_text(&text, MOST_OF_A_CAUSE);
-        while line.len() > MOST_OF_A_CAUSE {
+        let mut line = sanitize_text(&text, MAX_PER_CAUSE);
+        while line.len() > MAX_PER_CAUSE {
             line.pop();
         }
         line
@@ -136,7 +136,7 @@ mod tests {
         let failure =
             Failure::new(FailureKind::Unavailable, "It ended").because("\u{20ac}".repeat(2000));
         assert!(
-            failure.cause().len() <= MOST_OF_A_CAUSE && failure.cause().len() > MOST_OF_A_CAUSE - 4
+            failure.cause().len() <= MAX_PER_CAUSE && failure.cause().len() > MAX_PER_CAUSE - 4
         );
     }
 

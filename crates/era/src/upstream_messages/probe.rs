@@ -10,7 +10,7 @@ use weir_wire::{ErrorObject, Revision, error_code, meta, scan};
 use crate::extensions::{self, APPS, declared_extensions};
 
 /// The characters of a server's versions that a text for operators has.
-const LONGEST_VERSION_LIST: usize = 200;
+const MAX_VERSION_LIST: usize = 200;
 
 /// The outcome of a probe.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ pub fn version_text(result: &[u8]) -> String {
 /// The versions that a server names, as a text for operators.
 #[must_use]
 pub fn listed_versions(versions: &[String]) -> String {
-    let list = sanitize_text(&versions.join(", "), LONGEST_VERSION_LIST);
+    let list = sanitize_text(&versions.join(", "), MAX_VERSION_LIST);
     if list.is_empty() {
         "none".to_owned()
     } else {

@@ -36,7 +36,7 @@ const LOST_CALL: &str =
     "The process that made the call ended: the call may have run. Check before calling again";
 
 /// The most attempts for one request: an owner may end, and the next one too.
-const MOST_ATTEMPTS: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 /// Headers of an answer that this replica writes anew: those of the connection, and the layers'.
 const OWN_HEADERS: [HeaderName; 3] = [
@@ -58,7 +58,7 @@ pub(crate) async fn answer_elsewhere<'a>(
     let context = &authenticated.request.context;
     let ports = context.ports();
     let mut failure = failure;
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let replicas = ports.replicas.as_ref().map(|replicas| &replicas.forwarder);
         let (forwarder, owner) = match (failure.elsewhere(), failure.in_process()) {
             (Some(owner), _) if context.may_go_to_replica() => (replicas, owner.clone()),

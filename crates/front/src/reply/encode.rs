@@ -38,7 +38,7 @@ use result_stream::StreamedResultEdits;
 use unknown_result::UnknownResult;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
-const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
+const MAX_INPUT_REQUIRED: usize = 1 << 20;
 
 impl ResponseContext {
     /// Makes an end ready.
@@ -243,7 +243,7 @@ impl ResponseContext {
         let Payload::Whole(result) = payload else {
             return Err(bad("The server's request for input is too large"));
         };
-        if result.len() > LARGEST_INPUT_REQUIRED {
+        if result.len() > MAX_INPUT_REQUIRED {
             return Err(bad("The server's request for input is too large"));
         }
         let origin = match (origin, weir_wire::scan::find(&result, "requestState")) {

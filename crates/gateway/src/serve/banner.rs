@@ -21,7 +21,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time after which a starting upstream is named.
 const SLOW_START: Duration = Duration::from_secs(5);
 /// The most endpoints that are listed one by one.
-const MOST_ENDPOINTS: usize = 12;
+const MAX_ENDPOINTS: usize = 12;
 
 /// Escape sequences of colors; empty if colors are off.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl StartBanner {
             env!("CARGO_PKG_VERSION")
         ))];
         let base = config.public_base(addresses.clients);
-        let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
+        let listed = config.endpoints.iter().take(MAX_ENDPOINTS);
         let mut urls: Vec<(String, String)> = listed
             .map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config)))
             .collect();
@@ -109,7 +109,7 @@ impl StartBanner {
         if let Some(more) = config
             .endpoints
             .len()
-            .checked_sub(MOST_ENDPOINTS)
+            .checked_sub(MAX_ENDPOINTS)
             .filter(|more| *more > 0)
         {
             lines.push(colors.dim(&format!("  and {} more", count(more, "endpoint"))));

@@ -21,7 +21,7 @@ use crate::state::FrontState;
 
 /// The longest time between two checks. Most cost no more than a look at what the verifier knows: a
 /// token is verified again, and its issuer asked, at most once in a minute.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(20);
+const MAX_INTERVAL: Duration = Duration::from_secs(20);
 /// The mean time after a check that could not be made. Each attempt asks the issuer of the token.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -74,7 +74,7 @@ impl CredentialCheck {
             credentials: stream_credentials(context, principal, headers),
         };
         let random = &*context.ports().random;
-        let interval = jittered(context.limits().keep_alive.min(LONGEST_INTERVAL), random);
+        let interval = jittered(context.limits().keep_alive.min(MAX_INTERVAL), random);
         let wait = next_wait(interval, stream.trust_time());
         Box::new(Self {
             stream: Arc::new(stream),

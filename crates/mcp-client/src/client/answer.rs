@@ -13,7 +13,7 @@ use crate::client::no_mcp;
 use crate::client::transport::TransportResponse;
 
 /// The most of one answer a terminal is for.
-const LONGEST: usize = 256 << 20;
+const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// A notification beside the answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,7 +165,7 @@ impl Answer {
         match &mut self.reader {
             Reader::Json(body) => {
                 body.extend_from_slice(&chunk);
-                if body.len() > LONGEST {
+                if body.len() > MAX_ANSWER_BYTES {
                     return Err(self.not_mcp("its answer is too large to show"));
                 }
             }

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::client::error::ClientError;
 
 /// A list with more pages is taken for endless.
-const MOST_PAGES: usize = 1000;
+const MAX_PAGES: usize = 1000;
 
 /// The word for one item of a list.
 pub fn item_word(list: ListKind) -> &'static str {
@@ -61,7 +61,7 @@ impl Client {
     pub async fn list(&mut self, list: ListKind) -> Result<ListedItems, ClientError> {
         let mut listed = ListedItems::default();
         let mut params = Value::Null;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let mut page = match self
                 .request(list.method(), params.clone(), &mut |_| {})
                 .await

@@ -15,7 +15,7 @@ use crate::client::unreachable::explain as explain_unreachable;
 use crate::login::login_error::{LoginError, plain};
 
 /// The most bytes of a document; metadata and token responses have a few kilobytes.
-const LONGEST: usize = 256 << 10;
+const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// The timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -111,7 +111,9 @@ async fn send(
             .await;
         let response = response.map_err(|error| web(explain_unreachable(&uri, &error)))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = Limited::new(response.into_body(), MAX_DOCUMENT_BYTES)
+            .collect()
+            .await;
         let body = body.map_err(|error| web(error.to_string()))?.to_bytes();
         Ok(LoginJsonResponse {
             status,

@@ -112,7 +112,7 @@ impl VerifierState {
             }
             (Some(token), None) => {
                 let text = token.expose();
-                if text.len() > token::LONGEST {
+                if text.len() > token::MAX_TOKEN_BYTES {
                     return Err(TokenRefusal::Malformed.into());
                 }
                 let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();

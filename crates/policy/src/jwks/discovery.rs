@@ -13,7 +13,7 @@ use weir_oauth::{quoted_identifier, server_metadata_urls};
 use crate::strict_json;
 
 /// The largest metadata that is read.
-const LARGEST: usize = 64 << 10;
+const MAX_METADATA_BYTES: usize = 64 << 10;
 
 /// The location of keys, and the source of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) async fn find(
             url: url.as_str(),
             form: None,
             authorization: None,
-            limit: LARGEST,
+            limit: MAX_METADATA_BYTES,
             timeout: within,
             // The config names the issuer, and with it these URLs.
             url_source: UrlSource::Operator,

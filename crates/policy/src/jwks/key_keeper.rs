@@ -17,7 +17,7 @@ use weir_core::port::{FetchRequest, UrlSource, doubled, jittered_by};
 use weir_core::telemetry::instruments;
 
 use crate::jwks::discovery::{self, KeysLocation};
-use crate::jwks::{JwkSet, LARGEST};
+use crate::jwks::{JwkSet, MAX_KEY_SET_BYTES};
 use crate::settings::{KeySource, SignatureAlgorithm};
 use crate::token::JwtParts;
 use crate::verifier_ports::VerifierPorts;
@@ -410,7 +410,7 @@ impl KeyKeeper {
             url: &place.url,
             form: None,
             authorization: None,
-            limit: LARGEST,
+            limit: MAX_KEY_SET_BYTES,
             timeout: FETCH_TIME,
             url_source: place.named_by,
         };

@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use crate::rules::attribute_reads::ArgumentPointers;
 
 /// Values that rules may be compared with in one call.
-const MOST: usize = 1024;
+const MAX_SCALARS: usize = 1024;
 /// Bytes of their pointers and texts.
 const BYTES: usize = 256 << 10;
 /// Objects and arrays within each other.
@@ -85,9 +85,9 @@ impl ScalarSeed<'_, '_> {
         } = self.found;
         *count += 1;
         *bytes += self.pointer.len() + text.len();
-        if *count > MOST || *bytes > BYTES {
+        if *count > MAX_SCALARS || *bytes > BYTES {
             return Err(E::custom(format_args!(
-                "the arguments are more than {MOST} values or {} KiB",
+                "the arguments are more than {MAX_SCALARS} values or {} KiB",
                 BYTES >> 10
             )));
         }
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn ambiguous_and_oversized_arguments_are_refused() {
         let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
-        let many = format!("{{\"a\":[{}1]}}", "1,".repeat(MOST));
+        let many = format!("{{\"a\":[{}1]}}", "1,".repeat(MAX_SCALARS));
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(BYTES));
         let table = [
             (r#"{"a":1,"a":2}"#, "same key twice"),

@@ -13,7 +13,7 @@ use crate::rules::policy_source::{PolicyDiagnostic, PolicySource};
 use crate::rules::rule_texts::{RuleText, rule_texts, with_stack};
 
 /// The most rules of one text; more are a mistake.
-const MOST: usize = 10_000;
+const MAX_RULES: usize = 10_000;
 
 /// The rules of one text. Two are equal if their texts and names are.
 #[derive(Clone)]
@@ -75,8 +75,8 @@ impl PolicyFile {
                 ..whole
             }]);
         }
-        if policies.num_of_policies() > MOST {
-            return Err(vec![text.whole(format!("more than {MOST} rules"))]);
+        if policies.num_of_policies() > MAX_RULES {
+            return Err(vec![text.whole(format!("more than {MAX_RULES} rules"))]);
         }
         if policies.num_of_templates() > 0 {
             return Err(vec![text.whole(

@@ -4,7 +4,7 @@ use cedar_policy::{ParseErrors, PolicySet};
 use miette::Diagnostic;
 
 use crate::rules::cedar_schema::is_annotation;
-use crate::rules::rule_texts::{MOST_LEVELS, RuleText};
+use crate::rules::rule_texts::{MAX_LEVELS, RuleText};
 
 /// An error or a warning about a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl<'t> PolicySource<'t> {
 
     /// The complaints about rules that a thread could not parse or evaluate.
     pub(super) fn too_deep(&self, rules: &[RuleText]) -> Vec<PolicyDiagnostic> {
-        let deep = rules.iter().filter(|rule| rule.levels > MOST_LEVELS);
+        let deep = rules.iter().filter(|rule| rule.levels > MAX_LEVELS);
         let complaint = |rule: &RuleText| {
             PolicyDiagnostic {
             line: Some(self.line(rule.start)),
@@ -134,7 +134,7 @@ impl<'t> PolicySource<'t> {
                     .to_owned(),
             ),
             ..self.whole(format!(
-                "this rule has {} levels, more than {MOST_LEVELS}: each bracket and each operator \
+                "this rule has {} levels, more than {MAX_LEVELS}: each bracket and each operator \
                  of a chain is one",
                 rule.levels
             ))

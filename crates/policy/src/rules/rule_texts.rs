@@ -3,7 +3,7 @@
 //! depth could exhaust the stack of a thread, which ends the process.
 
 /// The greatest depth of a rule.
-pub(super) const MOST_LEVELS: usize = 64;
+pub(super) const MAX_LEVELS: usize = 64;
 /// The depth that every thread has room for.
 const PLAIN_LEVELS: usize = 12;
 /// The stack for deeper rules: several times what they need in a build without optimization.

@@ -12,7 +12,7 @@ use weir_core::upstream::ListKind;
 use weir_testkit::principal_of;
 
 use super::cedar_schema::SCHEMA;
-use super::rule_texts::{MOST_LEVELS, rule_texts};
+use super::rule_texts::{MAX_LEVELS, rule_texts};
 use super::*;
 
 pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
@@ -712,7 +712,7 @@ fn deepest_rules() -> Vec<String> {
     let is_valid = |text: &String| {
         rule_texts(text)
             .iter()
-            .all(|rule| rule.levels <= MOST_LEVELS)
+            .all(|rule| rule.levels <= MAX_LEVELS)
     };
     let deepest = |form: &&dyn Fn(usize) -> String| {
         let all = (1..).map(|n| rule(form(n)));

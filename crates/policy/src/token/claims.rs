@@ -11,9 +11,9 @@ use crate::settings::{TokenIssuer, VerifierSettings};
 use crate::token::token_refusal::TokenRefusal;
 
 /// The longest name of a subject. OpenID has at most 255.
-const LONGEST_SUBJECT: usize = 256;
+const MAX_SUBJECT: usize = 256;
 /// The most audiences of a token.
-const MOST_AUDIENCES: usize = 32;
+const MAX_AUDIENCES: usize = 32;
 
 /// The claims of a token of proven origin.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl TokenClaims {
             // With invisible characters it would look like another subject to an operator.
             Some(Value::String(subject))
                 if !subject.is_empty()
-                    && subject.len() <= LONGEST_SUBJECT
+                    && subject.len() <= MAX_SUBJECT
                     && !subject.chars().any(is_invisible) =>
             {
                 Arc::from(subject.as_str())
@@ -136,7 +136,7 @@ pub(crate) fn has_audience(
 pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, TokenRefusal> {
     match aud {
         Some(Value::String(one)) => Ok(Arc::new([one.as_str().into()])),
-        Some(Value::Array(list)) if list.len() <= MOST_AUDIENCES => {
+        Some(Value::Array(list)) if list.len() <= MAX_AUDIENCES => {
             let texts = list.iter().map(|item| item.as_str().map(Box::from));
             texts
                 .collect::<Option<Arc<[_]>>>()

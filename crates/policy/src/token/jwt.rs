@@ -8,9 +8,9 @@ use crate::strict_json;
 use crate::token::token_refusal::TokenRefusal;
 
 /// The longest header, decoded.
-const LONGEST_HEADER: usize = 1 << 10;
+const MAX_HEADER: usize = 1 << 10;
 /// The longest name of a key.
-const LONGEST_KID: usize = 256;
+const MAX_KID: usize = 256;
 
 /// A token in the shape of a signed JWT.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl<'a> JwtParts<'a> {
         if header.is_empty() || payload.is_empty() {
             return Err(TokenRefusal::Malformed);
         }
-        if header.len() > LONGEST_HEADER * 4 / 3 + 1 {
+        if header.len() > MAX_HEADER * 4 / 3 + 1 {
             return Err(TokenRefusal::Malformed);
         }
         let decode = |text: &str| {
@@ -127,7 +127,7 @@ fn kind(header: &Map<String, Value>) -> Result<bool, TokenRefusal> {
 fn kid(header: &Map<String, Value>) -> Result<Option<String>, TokenRefusal> {
     match header.get("kid") {
         None => Ok(None),
-        Some(Value::String(kid)) if kid.len() <= LONGEST_KID => Ok(Some(kid.clone())),
+        Some(Value::String(kid)) if kid.len() <= MAX_KID => Ok(Some(kid.clone())),
         Some(_) => Err(TokenRefusal::Malformed),
     }
 }

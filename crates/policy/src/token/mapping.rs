@@ -13,9 +13,9 @@ use crate::token::token_refusal::TokenRefusal;
 
 /// The most scopes, and the most groups, of a subject. More are refused: leaving some out could
 /// invert a rule.
-const MOST: usize = 256;
+const MAX_SCOPES_OR_GROUPS: usize = 256;
 /// The longest further claim that is kept.
-const LONGEST_CLAIM: usize = 1024;
+const MAX_CLAIM: usize = 1024;
 
 /// Makes a subject of claims.
 pub(crate) fn subject(
@@ -98,7 +98,7 @@ fn collect(
         }
         Some(_) => return Err(TokenRefusal::Claims),
     }
-    if into.len() > MOST {
+    if into.len() > MAX_SCOPES_OR_GROUPS {
         Err(TokenRefusal::Claims)
     } else {
         Ok(())
@@ -144,7 +144,7 @@ fn text(value: &Value) -> Option<Arc<str>> {
         Value::Bool(value) => value.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
-    (text.len() <= LONGEST_CLAIM).then(|| text.into())
+    (text.len() <= MAX_CLAIM).then(|| text.into())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use weir_core::endpoint::NamePrefix;
 use crate::support::{CatalogWorld, ScriptedAnnouncements, ScriptedUpstream, exposed, principal};
 
 /// The longest time that a list request waits.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// A catalog over one upstream with the tool `a`, after its first walk and its pause.
 async fn replica() -> (
@@ -43,7 +43,7 @@ async fn list_waits_for_the_walk_for_an_announcement() {
     world.rest().await;
     let began = Instant::now();
     assert_eq!(exposed(&world.settled().await), ["one__a", "one__b"]);
-    assert!(began.elapsed() < LONGEST_WAIT);
+    assert!(began.elapsed() < MAX_WAIT);
     assert_eq!(walks(&fake), 2);
     let made = announcements.made();
     assert_eq!((made.len(), made[1].hops), (2, 1), "it is news for others");
@@ -79,7 +79,7 @@ async fn slow_walk_gives_the_older_list_and_one_change_at_its_end() {
     let page = world.page(&principal("p"), None).await.unwrap();
     assert_eq!(exposed(&page.view), ["one__a"]);
     assert_eq!(page.ttl_ms, 0, "it is not to be kept");
-    assert!(began.elapsed() <= LONGEST_WAIT);
+    assert!(began.elapsed() <= MAX_WAIT);
     // The time is over for those that come later.
     let began = Instant::now();
     world.settled().await;
@@ -141,7 +141,7 @@ async fn unreachable_upstream_delays_lists_until_the_first_attempt_has_failed() 
         world.rest().await;
         let began = Instant::now();
         assert_eq!(exposed(&world.settled().await), ["one__a"]);
-        assert!(began.elapsed() < LONGEST_WAIT);
+        assert!(began.elapsed() < MAX_WAIT);
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     fake.set(|script| script.refuse = false);

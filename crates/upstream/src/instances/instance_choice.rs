@@ -14,12 +14,12 @@ use std::time::Duration;
 const TOLERANCE: f64 = 2.0;
 /// A shorter latency counts as this: below it the scheduling of a busy machine is measured, and not
 /// the instance.
-const LEAST_LATENCY: f64 = 0.005;
+const MIN_LATENCY: f64 = 0.005;
 /// The latency of one instance counts as at most this many times that of the fastest. A single long
 /// call must not send all others to one instance that cannot bear them.
-const MOST_LATENCY_RATIO: f64 = 10.0;
+const MAX_LATENCY_RATIO: f64 = 10.0;
 /// The calls of others make at most this many times its part of the recent calls of an instance.
-const MOST_SHARE: f64 = 2.0;
+const MAX_SHARE: f64 = 2.0;
 /// An instance without a latency counts as so many times as fast as the others. That is beyond the
 /// tolerance, so it gets a call soon, but not a second one before others get some.
 const UNKNOWN_ADVANTAGE: f64 = 3.0;
@@ -92,7 +92,7 @@ impl TotalLoad {
     fn of(candidates: &[Candidate]) -> Self {
         let known = || {
             let latencies = candidates.iter().filter_map(|one| one.latency);
-            latencies.map(|latency| latency.as_secs_f64().max(LEAST_LATENCY))
+            latencies.map(|latency| latency.as_secs_f64().max(MIN_LATENCY))
         };
         let fastest = known().fold(f64::INFINITY, f64::min).min(f64::MAX);
         let count = known().count().max(1);
@@ -101,7 +101,7 @@ impl TotalLoad {
             in_flight: candidates.iter().map(|one| one.in_flight as f64).sum(),
             recent: candidates.iter().map(|one| one.recent).sum(),
             fastest,
-            slowest: fastest * MOST_LATENCY_RATIO,
+            slowest: fastest * MAX_LATENCY_RATIO,
             unknown: known().sum::<f64>() / count as f64 / UNKNOWN_ADVANTAGE,
         }
     }
@@ -109,7 +109,7 @@ impl TotalLoad {
     /// Reports if `one` may get a call in place of another instance.
     fn has_room(&self, one: &Candidate) -> bool {
         let part = f64::from(one.weight) / self.weight;
-        one.recent < MOST_SHARE * part * self.recent + 1.0
+        one.recent < MAX_SHARE * part * self.recent + 1.0
     }
 
     /// Returns the cost of giving a call to `one`: its latency, times its calls in flight against
@@ -119,7 +119,7 @@ impl TotalLoad {
             latency.as_secs_f64().clamp(self.fastest, self.slowest)
         });
         let due = self.in_flight * f64::from(one.weight) / self.weight;
-        latency.max(LEAST_LATENCY / UNKNOWN_ADVANTAGE) * (one.in_flight as f64 + 1.0) / (due + 1.0)
+        latency.max(MIN_LATENCY / UNKNOWN_ADVANTAGE) * (one.in_flight as f64 + 1.0) / (due + 1.0)
     }
 }
 

@@ -56,7 +56,7 @@ impl InstanceRoute {
     /// Notes an attempt at this instance.
     pub(crate) fn enter(&self, index: usize) {
         self.current.store(index + 1, Ordering::Release);
-        // `InstanceSettings::MOST` instances have a bit each.
+        // `InstanceSettings::MAX_INSTANCES` instances have a bit each.
         self.tried.fetch_or(bit(index), Ordering::AcqRel);
     }
 

@@ -14,7 +14,7 @@ use crate::child::settings;
 use crate::fixtures::*;
 
 /// The most calls that run side by side if each may ask a client of its own.
-const MOST: usize = 4;
+const MAX_CALLS: usize = 4;
 
 fn upstream_of_children() -> Arc<dyn Upstream> {
     build(UpstreamSettings {
@@ -72,7 +72,7 @@ async fn question_of_a_child_goes_to_the_clients_other_call_when_the_newest_is_c
 async fn call_that_waits_gets_the_first_child_that_becomes_free_or_is_refused_as_not_run() {
     let upstream = upstream_of_children();
     let mut hanging = Vec::new();
-    for _ in 0..MOST {
+    for _ in 0..MAX_CALLS {
         hanging.push(start(&upstream, "hang").await);
     }
     let mut hurried = asking("pid", None).await;

@@ -155,7 +155,7 @@ async fn failed_tls_handshake_is_a_clear_error() {
             .await;
         figures.assert_none_refused();
         assert!(
-            figures.grown <= MOST_GROWN,
+            figures.grown <= MAX_GROWN,
             "{name}: {} MiB more",
             figures.grown >> 20
         );

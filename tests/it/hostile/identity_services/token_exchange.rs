@@ -257,14 +257,14 @@ async fn upstreams_get_only_valid_exchanged_tokens() {
         .await;
     figures.assert_none_refused();
     assert!(
-        figures.grown <= MOST_GROWN,
+        figures.grown <= MAX_GROWN,
         "{} MiB more",
         figures.grown >> 20
     );
     only_tokens_were_shown(&victim);
     assert_eq!(decoy.accepted(), 0, "a redirect was followed");
     assert!(
-        server.written() <= endless * 2 * MOST_TAKEN,
+        server.written() <= endless * 2 * MAX_TAKEN,
         "weir took {} MiB",
         server.written() >> 20
     );

@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 /// The longest head of an answer, and the longest body, in bytes.
-const LONGEST: usize = 4 << 20;
+const MAX_REPLY_BYTES: usize = 4 << 20;
 
 /// An answer.
 pub struct Http1Reply {
@@ -150,7 +150,7 @@ impl Http1ReplyReader {
 
     /// Reads on; false at the end.
     async fn more(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
-        if self.read.len() > LONGEST {
+        if self.read.len() > MAX_REPLY_BYTES {
             return Err(io::Error::other("an answer that is too long"));
         }
         let read = match stream.read_buf(&mut self.read).await {

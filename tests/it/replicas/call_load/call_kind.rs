@@ -8,7 +8,7 @@ use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 /// The most looks at one task: that of the mock server is over after two.
-const MOST_LOOKS: usize = 20;
+const MAX_LOOKS: usize = 20;
 
 /// The kind of calls that a caller makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl CallKind {
         let task = if is_modern { created } else { &created["task"] };
         assert!(task["taskId"].is_string(), "{created}");
         let about = json!({ "taskId": task["taskId"] });
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             let state = ask("tasks/get", about.clone()).await?;
             if state["status"] != "completed" {
                 assert_eq!(state["status"], "working", "{state}");

@@ -28,7 +28,7 @@ const ROUNDS: u64 = 30;
 
 /// The most descriptors of a replica at rest, beside one for each call whose client was lost while
 /// the call waited for input.
-const MOST_DESCRIPTORS: usize = 64;
+const MAX_DESCRIPTORS: usize = 64;
 
 /// The length of a run, and its calls.
 struct ChaosLoad {
@@ -111,7 +111,7 @@ async fn expect_rest(replicas: &Replicas, unknown_calls: usize) {
     })
     .await;
     for weir in replicas.running() {
-        let most = MOST_DESCRIPTORS + unknown_calls;
+        let most = MAX_DESCRIPTORS + unknown_calls;
         wait_until_async("closed descriptors", async || {
             (descriptors(weir) <= most).then_some(())
         })

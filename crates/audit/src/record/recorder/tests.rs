@@ -358,7 +358,7 @@ async fn a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
     let counts = world.counts(false);
     assert_eq!(
         counts.len(),
-        crate::record::refusal_counter::MOST_NETWORKS + 3
+        crate::record::refusal_counter::MAX_NETWORKS + 3
     );
     assert_eq!(
         counts
