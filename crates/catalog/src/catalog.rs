@@ -177,7 +177,7 @@ impl Catalog {
             .iter()
             .map(|source| (source.id().clone(), source.clone()))
             .collect();
-        let mut stands =
+        let mut endpoint_lists =
             FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
             let list_views = list_views_of(&before, endpoint);
@@ -188,7 +188,7 @@ impl Catalog {
                 .filter_map(|id| by_id.get(id).cloned())
                 .collect();
             start_endpoint_at_zero(&endpoint.id);
-            stands.insert(
+            endpoint_lists.insert(
                 endpoint.id.clone(),
                 EndpointLists {
                     endpoint: endpoint.clone(),
@@ -205,7 +205,7 @@ impl Catalog {
             .cloned()
             .collect();
         self.layout.store(Arc::new(CatalogLayout {
-            endpoint_lists: stands,
+            endpoint_lists,
             order: topology.endpoints,
             sources,
             by_id,
@@ -342,7 +342,7 @@ impl Catalog {
     }
 
     /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
-    /// stands [`CatalogSettings::first_list_wait`] after they began. If another replica announced
+    /// endpoint_lists [`CatalogSettings::first_list_wait`] after they began. If another replica announced
     /// other lists, the walk for them is awaited for a limited time, too. An endpoint that does not
     /// exist has an empty list. Cancel safe.
     pub async fn settled_view(

@@ -2,7 +2,7 @@
 //! channel on which the answer returns.
 //!
 //! An [`PendingQuestion`] travels with the events of a reply. Its [`AnswerReceiver`] stays with the
-//! code that speaks to the upstream. Either end may be dropped: without its hearing the question is
+//! code that speaks to the upstream. Either end may be dropped: without its answers the question is
 //! withdrawn, without its ask there will be no answer.
 
 use std::future::Future as _;
@@ -171,35 +171,35 @@ mod tests {
 
     #[tokio::test]
     async fn answer_arrives_after_earlier_progress() {
-        let (ask, mut hearing) = pair();
+        let (ask, mut answers) = pair();
         let waiting = ask.waiting();
         ask.send_progress(Bytes::from_static(b"1"));
         assert!(waiting.ended().is_none());
         ask.answer(Ok(Bytes::from_static(b"{}")));
         assert!(waiting.ended().is_some());
         assert_eq!(
-            poll_fn(|cx| hearing.poll_event(cx)).await,
+            poll_fn(|cx| answers.poll_event(cx)).await,
             AnswerEvent::Progress(Bytes::from_static(b"1"))
         );
         assert_eq!(
-            poll_fn(|cx| hearing.poll_event(cx)).await,
+            poll_fn(|cx| answers.poll_event(cx)).await,
             AnswerEvent::Answer(Ok(Bytes::from_static(b"{}")))
         );
     }
 
     #[tokio::test]
     async fn dropped_question_has_no_answer_and_dropped_receiver_withdraws_it() {
-        let (ask, mut hearing) = pair();
+        let (ask, mut answers) = pair();
         drop(ask);
         assert_eq!(
-            poll_fn(|cx| hearing.poll_event(cx)).await,
+            poll_fn(|cx| answers.poll_event(cx)).await,
             AnswerEvent::NoAnswer
         );
-        let (mut ask, hearing) = pair();
+        let (mut ask, answers) = pair();
         assert!(
             futures_util::FutureExt::now_or_never(poll_fn(|cx| ask.poll_withdrawn(cx))).is_none()
         );
-        drop(hearing);
+        drop(answers);
         poll_fn(|cx| ask.poll_withdrawn(cx)).await;
         ask.answer(Ok(Bytes::new()));
     }

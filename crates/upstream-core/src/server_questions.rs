@@ -33,7 +33,7 @@ struct OpenServerQuestion {
     token: Option<Bytes>,
     /// The server's own id of the task that asks.
     task: Option<Arc<str>>,
-    hearing: AnswerReceiver,
+    answers: AnswerReceiver,
     _reservation: ByteReservation,
     bytes: usize,
     /// The question as it came on a channel that several calls share: it may be meant for another
@@ -78,7 +78,7 @@ impl ServerQuestions {
             question.params = Bytes::copy_from_slice(&question.params);
         }
         let method = question.method;
-        let (mut ask, hearing) = PendingQuestion::new(question, messages.label.id.clone());
+        let (mut ask, answers) = PendingQuestion::new(question, messages.label.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
         ask.related_task.clone_from(&task);
@@ -87,7 +87,7 @@ impl ServerQuestions {
             method,
             token,
             task,
-            hearing,
+            answers,
             _reservation: reservation,
             bytes,
             shared,
@@ -114,7 +114,7 @@ impl ServerQuestions {
         let revision = self.revision;
         self.open.retain_mut(|open| {
             loop {
-                match open.hearing.poll_event(cx) {
+                match open.answers.poll_event(cx) {
                     Poll::Pending => return true,
                     Poll::Ready(AnswerEvent::Progress(params)) => {
                         let task = open.task.as_deref();

@@ -108,10 +108,10 @@ impl HttpUpstream {
         match &*dialog {
             ServerDialog::Modern(modern, _) => {
                 if self.may_have_sessions(outbound.call.capabilities.class)
-                    && let Some(spoken) =
+                    && let Some(reply) =
                         Box::pin(self.call_in_session(outbound, own.as_ref())).await
                 {
-                    return spoken;
+                    return reply;
                 }
                 let newer = match again {
                     Some(ResendProof::HeaderMismatch) => {

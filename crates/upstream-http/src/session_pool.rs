@@ -205,13 +205,13 @@ impl SessionPool {
                 session.reopen_standing_stream(&pool.standing).await;
             });
         }
-        let spoken = session.call(outbound, own, session_slot.used_at).await;
-        if let Err(refusal) = &spoken
+        let reply = session.call(outbound, own, session_slot.used_at).await;
+        if let Err(refusal) = &reply
             && refusal.proof == Some(ResendProof::SessionLost)
         {
             session_slot.slot.remove(session);
         }
-        spoken
+        reply
     }
 
     /// Opens a session outside of the pool, for a watch.

@@ -47,7 +47,7 @@ struct ExportedChild {
     /// The relevant parts of a legacy child's answer to `initialize`, as JSON.
     initialized: String,
     /// The capabilities that were declared to it, as bits.
-    told_class: u16,
+    declared_class: u16,
     declares_roots_changes: bool,
     /// The session of the client for messages outside of calls.
     client: Option<ExportedClient>,
@@ -104,9 +104,9 @@ impl StdioUpstream {
         let given = running.child.hand_over().await?;
         channel.set_handed_over();
         let (first, several) = channel.principals();
-        let dialect = running.greeted.dialect;
+        let dialect = running.handshake.dialect;
         let initialized =
-            upstream_messages::initialize_result(dialect.revision(), &running.greeted.about);
+            upstream_messages::initialize_result(dialect.revision(), &running.handshake.about);
         let mut described = ExportedChild {
             owner: ExportedOwner::of(key.principal.as_ref()),
             class: key.class.bits(),
@@ -115,7 +115,7 @@ impl StdioUpstream {
             is_watching,
             revision: dialect.revision().as_str().to_owned(),
             initialized: String::from_utf8(initialized.into()).ok()?,
-            told_class: legacy
+            declared_class: legacy
                 .map_or(CapabilityClass::BASE, |legacy| legacy.class)
                 .bits(),
             declares_roots_changes: legacy.is_some_and(|legacy| legacy.declares_roots_changes),
@@ -199,14 +199,14 @@ impl StdioUpstream {
         let running = UpstreamChild::adopt(kept, channel, &unread).ok()?;
         let session = child.client.as_ref().and_then(ExportedClient::session);
         let clients = ChildClients {
-            class: CapabilityClass::from_bits(child.told_class),
+            class: CapabilityClass::from_bits(child.declared_class),
             session,
             // Connections of HTTP+SSE do not move.
             is_owned: false,
         };
         let revision = Revision::parse(&child.revision)?;
         // A modern server is asked for its description; that of `initialize` came with the child.
-        let greeted = if revision.is_modern() {
+        let handshake = if revision.is_modern() {
             timeout(
                 HANDSHAKE_TIMEOUT,
                 run_handshake(&running.channel, UpstreamProtocol::Modern, &clients),
@@ -222,10 +222,10 @@ impl StdioUpstream {
                 about,
             }
         };
-        self.starter.record_dialect(&key, greeted.dialect, begun);
+        self.starter.record_dialect(&key, handshake.dialect, begun);
         let mut running = RunningChild {
             used: slot.use_clock(),
-            ..RunningChild::new(running, greeted, clients)
+            ..RunningChild::new(running, handshake, clients)
         };
         if let Some(legacy) = &mut running.legacy {
             legacy.declares_roots_changes = child.declares_roots_changes;

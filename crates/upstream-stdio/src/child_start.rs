@@ -220,7 +220,7 @@ impl ChildStarter {
         let begun = Instant::now();
         let child = self.origin.start(&self.context).await?;
         self.show_starting(&child, begun);
-        let (child, greeted) = match run_handshake(
+        let (child, outcome) = match run_handshake(
             &child.channel,
             self.eras.protocol_of(key.is_legacy),
             &clients,
@@ -230,22 +230,22 @@ impl ChildStarter {
             Err(HandshakeError::EndedOnProbe) => {
                 let child = self.origin.start(&self.context).await?;
                 self.show_starting(&child, begun);
-                let greeted =
+                let outcome =
                     run_handshake(&child.channel, UpstreamProtocol::Legacy, &clients).await;
-                (child, greeted)
+                (child, outcome)
             }
-            greeted => (child, greeted),
+            outcome => (child, outcome),
         };
-        match greeted {
-            Ok(greeted) => {
-                self.record_dialect(key, greeted.dialect, begun);
-                Ok(RunningChild::new(child, greeted, clients))
+        match outcome {
+            Ok(handshake) => {
+                self.record_dialect(key, handshake.dialect, begun);
+                Ok(RunningChild::new(child, handshake, clients))
             }
-            Err(rude) => {
-                if matches!(rude, HandshakeError::Refused(_)) {
+            Err(failed) => {
+                if matches!(failed, HandshakeError::Refused(_)) {
                     self.eras.record_refusal(key.is_legacy);
                 }
-                Err(self.explain_failure(&child, rude).await)
+                Err(self.explain_failure(&child, failed).await)
             }
         }
     }

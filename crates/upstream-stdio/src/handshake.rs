@@ -121,8 +121,8 @@ async fn probe_and_initialize(
                 }
             },
         },
-        greeted = &mut initialized => match greeted {
-            Ok(greeted) => Ok(greeted),
+        outcome = &mut initialized => match outcome {
+            Ok(outcome) => Ok(outcome),
             // `initialize` was refused: this is a modern server that is slow with the probe.
             Err(_) => {
                 let outcome = match request.wait_for_answer().await {

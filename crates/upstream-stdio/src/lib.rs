@@ -146,7 +146,7 @@ impl StdioUpstream {
     ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
         let is_legacy = self.starter.eras.second_for(class).is_some();
         let running = self.watched_child(class, is_legacy).await?;
-        if running.greeted.about.tasks
+        if running.handshake.about.tasks
             && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
             && !self.starter.eras.is_second_era_unproven()
             && let Some(_looking) = self.starter.eras.look_for_second().await
@@ -159,7 +159,7 @@ impl StdioUpstream {
                 self.watch_slots(&key).remove_slot(&key);
             }
         }
-        let class = class.cut(self.context.permissions.carries(running.greeted.dialect));
+        let class = class.cut(self.context.permissions.carries(running.handshake.dialect));
         let starter = self.starter.clone();
         Ok(Box::new(
             StdioWatch::open(self.context.clone(), running, class, starter).await?,

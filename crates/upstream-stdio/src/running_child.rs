@@ -20,7 +20,7 @@ use crate::upstream_child::UpstreamChild;
 #[derive(Debug)]
 pub(super) struct RunningChild {
     pub(super) child: UpstreamChild,
-    pub(super) greeted: HandshakeOutcome,
+    pub(super) handshake: HandshakeOutcome,
     pub(super) since: Instant,
     /// The time of its last use, in milliseconds of the upstream's clock.
     pub(super) used: Arc<AtomicU64>,
@@ -45,10 +45,10 @@ impl RunningChild {
     /// Makes the record of a child after its handshake. The era of its calls is decided here.
     pub(super) fn new(
         child: UpstreamChild,
-        greeted: HandshakeOutcome,
+        handshake: HandshakeOutcome,
         clients: ChildClients,
     ) -> Self {
-        let revision = greeted.dialect.revision();
+        let revision = handshake.dialect.revision();
         let legacy = if revision.is_modern() {
             child.channel.set_modern();
             None
@@ -70,7 +70,7 @@ impl RunningChild {
         };
         Self {
             child,
-            greeted,
+            handshake,
             since: Instant::now(),
             used: Arc::default(),
             legacy,

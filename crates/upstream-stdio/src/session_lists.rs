@@ -32,7 +32,7 @@ impl RunningChild {
         let own: Weak<Self> = Arc::downgrade(self);
         let lists = context.session_lists.open(
             context.label.id.clone(),
-            self.greeted.about.notifies_of,
+            self.handshake.about.notifies_of,
             own,
         );
         for client in clients {

@@ -48,7 +48,7 @@ pub(crate) async fn call(
         running.child.channel.send(lower::roots_changed());
     }
     running.record_call(call.session);
-    let dialect = running.greeted.dialect;
+    let dialect = running.handshake.dialect;
     let logs = match legacy {
         Some(legacy) => {
             let logs = legacy.level.granted(call.log_messages);
@@ -57,13 +57,16 @@ pub(crate) async fn call(
             }
             logs
         }
-        None => dialect.requested_logs(call.log_messages, running.greeted.about.declares_logging()),
+        None => dialect.requested_logs(
+            call.log_messages,
+            running.handshake.about.declares_logging(),
+        ),
     };
     let id = context.request_ids.next_id();
     let declared = legacy
         .map_or(call.capabilities.class, |legacy| legacy.class)
         .cut(context.permissions.carries(dialect));
-    let extensions = &running.greeted.about.extensions;
+    let extensions = &running.handshake.about.extensions;
     outbound.carried_revision.note(dialect.revision());
     let body = dialect.call(
         id,
@@ -81,23 +84,23 @@ pub(crate) async fn call(
     } else {
         CapabilityClass::BASE
     };
-    let ear = dialect
+    let filter = dialect
         .message_filter(id, call.wants_progress, logs)
         .with_questions(declared, server_questions::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
     let purpose = RequestPurpose::Call {
-        asks: ear.may_have_questions(),
+        asks: filter.may_have_questions(),
         task: of_task,
         session: call.session,
     };
-    let mut ticket = running.request(id, body, purpose).await?;
-    ticket.set_deadlines(outbound.begun, outbound.deadlines);
-    ticket.wait_for_start().await?;
+    let mut request = running.request(id, body, purpose).await?;
+    request.set_deadlines(outbound.begun, outbound.deadlines);
+    request.wait_for_start().await?;
     let task_owner = ResultExpectation::task_owner(dialect, outbound, declared);
     let tracked = legacy.and_then(|_| context.task_progress.begin(id, outbound));
     let expectation = ResultExpectation {
         dialect,
-        filter: ear,
+        filter,
         class,
         task_owner,
         tracked,
@@ -109,7 +112,7 @@ pub(crate) async fn call(
     Ok(Reply::started(StdioCallReply {
         context: context.clone(),
         running,
-        ticket,
+        request,
         expectation,
         asking,
         _turn: turn,
@@ -129,18 +132,18 @@ pub(crate) async fn request(
         let id = context.request_ids.next_id();
         let body =
             running
-                .greeted
+                .handshake
                 .dialect
                 .request(id, method, members, context.own_declaration(class));
-        let mut ticket = running
+        let mut request = running
             .request(id, body, RequestPurpose::OwnRequest)
             .await?;
-        match ticket.wait_for_answer().await {
+        match request.wait_for_answer().await {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => Err(upstream_messages::failure(&error)
                 .with_upstream(&context.label.id)
                 .into()),
-            None => Err(ticket
+            None => Err(request
                 .take_refusal()
                 .unwrap_or_else(|| process_lost(&context.label).into())),
         }
@@ -167,7 +170,7 @@ async fn raise_log_level(
     current: &SessionLogLevel,
     level: LogLevel,
 ) -> Result<(), FailedAttempt> {
-    if !running.greeted.about.declares_logging() {
+    if !running.handshake.about.declares_logging() {
         return Ok(());
     }
     let level_json = lower::json(level.as_str());
@@ -200,7 +203,7 @@ impl Drop for StdioCallReply {
             .store(self.context.clock.millis(), Ordering::Relaxed);
         // An answered call has no questions any more.
         let heard = self.asking.take_shared();
-        self.ticket.cancel_with_questions(heard);
+        self.request.cancel_with_questions(heard);
     }
 }
 
@@ -208,7 +211,7 @@ struct StdioCallReply {
     context: Arc<UpstreamContext>,
     /// Kept so that the process counts as in use.
     running: Arc<RunningChild>,
-    ticket: ChildRequest,
+    request: ChildRequest,
     expectation: ResultExpectation,
     asking: ServerQuestions,
     _turn: Option<AskingPermit>,
@@ -220,9 +223,9 @@ impl ReplySource for StdioCallReply {
         self.asking
             .poll_answers(cx, |message| channel.send(message));
         loop {
-            let Some(message) = ready!(self.ticket.poll_message(cx)) else {
+            let Some(message) = ready!(self.request.poll_message(cx)) else {
                 let last_lines = self.running.child.errors.explanation();
-                let failure = match (self.ticket.take_refusal(), last_lines) {
+                let failure = match (self.request.take_refusal(), last_lines) {
                     (Some(refusal), _) => refusal.failure,
                     (None, Some(lines)) => process_lost(&self.context.label)
                         .because(format!("its last output: {lines}")),
@@ -233,8 +236,8 @@ impl ReplySource for StdioCallReply {
             match self.expectation.filter.classify(message) {
                 MessageClass::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
                 MessageClass::Answer(outcome) => {
-                    self.ticket.end();
-                    self.ticket.end_with_questions(self.asking.take_shared());
+                    self.request.end();
+                    self.request.end_with_questions(self.asking.take_shared());
                     let end = match outcome {
                         Ok(result) => {
                             classify_result(&self.context.responses, &self.expectation, result)

@@ -43,7 +43,7 @@ impl StdioUpdates {
         context: Arc<UpstreamContext>,
         running: Arc<RunningChild>,
     ) -> Result<Self, FailedAttempt> {
-        if !running.greeted.about.subscribes {
+        if !running.handshake.about.subscribes {
             return Err(subscription_outcome::no_updates(&context.label).into());
         }
         let holder = running.child.channel.subscriptions.add_holder();
@@ -124,11 +124,11 @@ impl StdioUpdates {
         let label = &self.context.label;
         let answer = listening.await.map_err(|attempt| attempt.failure);
         match answer.and_then(SubscriptionAnswer::opened) {
-            Ok((ticket, params)) => {
+            Ok((request, params)) => {
                 let held = list_page::acknowledged_of(uris, &params);
                 self.holder.replace(held.clone());
                 // The previous subscription ends only now, so that no update is missed in between.
-                self.listening = (!held.is_empty()).then_some(ticket);
+                self.listening = (!held.is_empty()).then_some(request);
                 Ok(subscription_outcome::refuse_unacknowledged(
                     label, uris, &held,
                 ))
@@ -201,7 +201,7 @@ pub(crate) async fn follow_task(
     running: Arc<RunningChild>,
     outbound: &OutboundCall,
 ) -> Option<TaskNotifications> {
-    let dialect = running.greeted.dialect;
+    let dialect = running.handshake.dialect;
     if running.legacy.is_some() {
         return None;
     }
@@ -210,7 +210,7 @@ pub(crate) async fn follow_task(
         .capabilities
         .class
         .cut(context.permissions.carries(dialect));
-    let (ticket, params) = subscribe(&running, class, list_page::task_filter(&outbound.native))
+    let (request, params) = subscribe(&running, class, list_page::task_filter(&outbound.native))
         .await
         .ok()?
         .opened()
@@ -219,16 +219,16 @@ pub(crate) async fn follow_task(
         return None;
     }
     // Kept with it, so that the process counts as in use.
-    let updates = stream::unfold((ticket, running), |(mut ticket, running)| async move {
+    let updates = stream::unfold((request, running), |(mut request, running)| async move {
         loop {
-            match std::future::poll_fn(|cx| ticket.poll_message(cx)).await? {
+            match std::future::poll_fn(|cx| request.poll_message(cx)).await? {
                 Message::Notification(notification)
                     if notification.method.known() == Some(Method::Tasks) =>
                 {
-                    return Some(((), (ticket, running)));
+                    return Some(((), (request, running)));
                 }
                 Message::Response(_) => {
-                    ticket.end();
+                    request.end();
                     return None;
                 }
                 Message::Notification(_) | Message::Request(_) => {}

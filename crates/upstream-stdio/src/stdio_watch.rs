@@ -44,7 +44,7 @@ impl StdioWatch {
         class: CapabilityClass,
         starter: Arc<ChildStarter>,
     ) -> Result<Self, FailedAttempt> {
-        let mut about = running.greeted.about.clone();
+        let mut about = running.handshake.about.clone();
         let changes = context.list_changes.reader();
         let is_modern = running.legacy.is_none();
         let declared = if is_modern {
@@ -68,17 +68,17 @@ impl StdioWatch {
             listening: None,
             starter: is_modern.then_some(starter),
         };
-        if let Some((ticket, params)) = watch.subscription.opened_first().await? {
-            watch.keep_subscription(ticket, &params);
+        if let Some((request, params)) = watch.subscription.opened_first().await? {
+            watch.keep_subscription(request, &params);
         }
         Ok(watch)
     }
 
     /// Keeps the subscription of a modern server to the lists that it acknowledged.
-    fn keep_subscription(&mut self, ticket: ChildRequest, params: &Bytes) {
+    fn keep_subscription(&mut self, request: ChildRequest, params: &Bytes) {
         let honoured = list_page::acknowledged_lists(params);
         self.about.notifies_of = self.declared.and(honoured);
-        self.listening = Some(ticket).filter(|_| !honoured.is_empty());
+        self.listening = Some(request).filter(|_| !honoured.is_empty());
     }
 
     /// Reads the lists of a legacy child that also serves calls.
@@ -89,7 +89,7 @@ impl StdioWatch {
                 .legacy
                 .as_ref()
                 .map_or(CapabilityClass::BASE, |legacy| legacy.class),
-            running.greeted.about.clone(),
+            running.handshake.about.clone(),
             context.list_changes.reader(),
         );
         Self {
@@ -117,23 +117,23 @@ pub(crate) async fn subscribe(
 ) -> Result<SubscriptionAnswer<ChildRequest>, FailedAttempt> {
     let context = &running.child.channel.context;
     let id = context.request_ids.next_id();
-    let body = context.listen_request(running.greeted.dialect, id, class, &wanted);
+    let body = context.listen_request(running.handshake.dialect, id, class, &wanted);
     subscription_outcome::within_deadline(&context.own_requests, async {
-        let mut ticket = running
+        let mut request = running
             .request(id, body, RequestPurpose::OwnRequest)
             .await?;
         loop {
-            let Some(message) = poll_fn(|cx| ticket.poll_message(cx)).await else {
-                return Err(ticket
+            let Some(message) = poll_fn(|cx| request.poll_message(cx)).await else {
+                return Err(request
                     .take_refusal()
                     .unwrap_or_else(|| stdio_call::process_lost(&context.label).into()));
             };
             match subscription_outcome::classify(context, message) {
                 SubscriptionMessage::Acknowledged(params) => {
-                    return Ok(SubscriptionAnswer::Open(ticket, params));
+                    return Ok(SubscriptionAnswer::Open(request, params));
                 }
                 SubscriptionMessage::Refused(failure) => {
-                    ticket.end();
+                    request.end();
                     return Ok(SubscriptionAnswer::Refused(failure));
                 }
                 SubscriptionMessage::Other => {}
@@ -167,7 +167,7 @@ impl ListWatch for StdioWatch {
             let is_other_era = starter.is_some_and(|starter| starter.eras.has_second());
             parse_page(
                 &self.context.record,
-                self.running.greeted.dialect,
+                self.running.handshake.dialect,
                 kind,
                 outcome,
                 ToolListRules {
@@ -184,7 +184,7 @@ impl ListWatch for StdioWatch {
                 let lost = |text| Err(self.context.label.fail(FailureKind::Unavailable, text));
                 let over = self.running.child.channel.closed();
                 let ended = ChildRequest::wait_for_end(self.listening.as_mut());
-                let (ticket, params) = tokio::select! {
+                let (request, params) = tokio::select! {
                     biased;
                     notification = self.changes.changed() => {
                         return notification.or_else(|_| lost("The upstream ended"));
@@ -193,7 +193,7 @@ impl ListWatch for StdioWatch {
                     () = ended => return lost("The upstream ended the subscription"),
                     opened = self.subscription.opened() => opened,
                 };
-                self.keep_subscription(ticket, &params);
+                self.keep_subscription(request, &params);
                 // Changes before the subscription are unknown.
                 if !self.about.notifies_of.is_empty() {
                     return Ok(ListKinds::default());

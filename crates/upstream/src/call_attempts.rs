@@ -60,9 +60,9 @@ impl CallAttempts {
                 FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
             })?;
         let start = one.breaker.begin();
-        let spoken = one.transport.call(outbound, again).await;
-        one.record(start, spoken.as_ref().err());
-        spoken
+        let reply = one.transport.call(outbound, again).await;
+        one.record(start, reply.as_ref().err());
+        reply
     }
 
     /// Opens a watch of the server's lists, and records the outcome.

@@ -82,7 +82,7 @@ impl SubscriptionFollower {
         let late = || {
             Failure::new(
                 FailureKind::TimedOut,
-                "The server did not open a line for updates in time",
+                "The server did not open a stream for resource updates in time",
             )
         };
         timeout(time, opening)

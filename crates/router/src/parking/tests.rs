@@ -109,12 +109,12 @@ impl ParkingWorld {
             method,
             params: Bytes::from_static(b"{}"),
         };
-        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
+        let (ask, answers) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
         self.events
             .send(ReplyEvent::Ask(Box::new(ask)))
             .await
             .unwrap();
-        hearing
+        answers
     }
 
     async fn sends(&self, kind: NoteKind, params: String) {
@@ -151,8 +151,8 @@ async fn parked(reply: &mut Reply) -> (ParkedId, String) {
     }
 }
 
-async fn word(hearing: &mut AnswerReceiver) -> AnswerEvent {
-    std::future::poll_fn(|cx| hearing.poll_event(cx)).await
+async fn word(answers: &mut AnswerReceiver) -> AnswerEvent {
+    std::future::poll_fn(|cx| answers.poll_event(cx)).await
 }
 
 const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;

@@ -252,7 +252,7 @@ impl TaskResultWait {
             }
             let params = scan::find(&request, "params")
                 .map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
-            let (mut ask, hearing) = PendingQuestion::new(
+            let (mut ask, answers) = PendingQuestion::new(
                 UpstreamQuestion {
                     method,
                     params: self.related(params),
@@ -263,7 +263,7 @@ impl TaskResultWait {
             self.open.push(OpenTaskQuestion {
                 key,
                 method,
-                answer: hearing,
+                answer: answers,
             });
             self.queued.push_back(ReplyEvent::Ask(Box::new(ask)));
         }

@@ -60,7 +60,7 @@ impl ChildChannel {
                 },
             );
         }
-        let mut ticket = ChildRequest {
+        let mut request = ChildRequest {
             channel: self.clone(),
             pending: pending.clone(),
             id,
@@ -89,8 +89,8 @@ impl ChildChannel {
             PushOutcome::Idle(_) => self.queued.notify_one(),
             PushOutcome::Queued | PushOutcome::Overflow => {}
         }
-        ticket.cancels = cancels;
-        Ok(ticket)
+        request.cancels = cancels;
+        Ok(request)
     }
 }
 
@@ -146,7 +146,7 @@ impl ChildRequest {
     /// Waits for the end of a subscription. Without a subscription it never returns.
     pub(crate) async fn wait_for_end(subscription: Option<&mut Self>) {
         match subscription {
-            Some(ticket) => drop(ticket.wait_for_answer().await),
+            Some(request) => drop(request.wait_for_answer().await),
             None => std::future::pending().await,
         }
     }

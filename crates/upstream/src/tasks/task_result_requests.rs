@@ -246,9 +246,9 @@ mod tests {
             method: Method::ElicitationCreate,
             params: Bytes::from_static(b"{}"),
         };
-        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
+        let (ask, answers) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
         held.take(ask);
-        hearing
+        answers
     }
 
     fn keys(held: &TaskResultRequest) -> Vec<String> {
