@@ -10,7 +10,6 @@ mod bus_frame;
 mod change_seal;
 mod circuit_breaker;
 mod counter_table;
-mod lease_plan;
 mod lease_trips;
 mod link_status;
 mod list_value;

@@ -19,9 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use weir_core::port::{BoxFuture, Clock, Rate, RateBucket, RateDecision, SharedRates, StoreError};
 use weir_core::telemetry::instruments;
-use weir_store::StoreOutage;
+use weir_store::{LeasePlan, StoreOutage};
 
-use crate::lease_plan::LeasePlan;
 use crate::rate_commands::RateCommands;
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::replica_registry::ReplicaRegistry;

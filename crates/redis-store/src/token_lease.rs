@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_core::port::Rate;
-use weir_store::LocalShare;
-
-use crate::lease_plan::LeasePlan;
+use weir_store::{LeasePlan, LocalShare};
 
 /// The decision on a charge: `Ok`, or the time until it may pass.
 pub(crate) type LeaseDecision = Result<(), Duration>;

@@ -17,22 +17,22 @@ const BURST_PART: f64 = 4.0;
 
 /// The leases of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeasePlan {
+pub struct LeasePlan {
     /// The tokens that a replica holds beyond those that its requests wait for; 0 if it asks for each
     /// request.
-    pub(crate) size: u32,
+    pub size: u32,
     /// The mark for the next lease: it is fetched once fewer tokens are left.
-    pub(crate) low_mark: u32,
+    pub low_mark: u32,
     /// The least time between two trips once the bucket is empty. Meanwhile it fills, at most by half,
     /// so one trip brings many tokens, and its burst loses no token.
-    pub(crate) pause: Duration,
+    pub pause: Duration,
     /// The replicas that share the rate.
-    pub(crate) replicas: usize,
+    pub replicas: usize,
 }
 
 impl LeasePlan {
     /// The leases of a rate that so many replicas share.
-    pub(crate) fn of(rate: &Rate, replicas: usize) -> Self {
+    pub fn of(rate: &Rate, replicas: usize) -> Self {
         let per_second = f64::from(rate.count.get()) / rate.per.as_secs_f64();
         if per_second < LEASED_FROM {
             return Self {

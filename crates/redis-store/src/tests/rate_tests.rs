@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::port::{Rate, RateBucket, RateDecision, RateUnit, SharedRates as _};
 use weir_replica_testkit::RedisServer;
+use weir_store::LeasePlan;
 use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
-use crate::lease_plan::LeasePlan;
 use crate::redis_rates::RedisRates;
 
 use super::replica::{
