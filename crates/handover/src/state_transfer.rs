@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use weir_audit::{ChainHead, ChainHeads};
 use weir_core::HandoverArrival;
 use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
@@ -26,7 +26,6 @@ use crate::movable_tasks::MovableTasks;
 use crate::process_streams::ProcessStreams;
 use crate::session_imports::SessionImports;
 use crate::stores::{MovableRecords, MovableReplays, answer};
-use crate::successor::SuccessorHandshake;
 
 /// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -61,7 +60,8 @@ pub struct MovableState {
 /// The successor is gone before the move.
 pub(super) async fn move_state(
     state: MovableState,
-    SuccessorHandshake { writer: to, lines }: SuccessorHandshake,
+    to: OwnedWriteHalf,
+    lines: Lines<BufReader<OwnedReadHalf>>,
 ) -> io::Result<LinkToSuccessor> {
     let (children, their_children) = UnixStream::pair()?;
     let (from_successor, their_requests) = UnixStream::pair()?;

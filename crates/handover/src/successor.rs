@@ -79,7 +79,7 @@ pub async fn start_successor(
                 late = late => Err(late),
             };
             match begun {
-                Ok(Ok(serving)) => move_state(weir.session_state(), serving)
+                Ok(Ok(serving)) => move_state(weir.session_state(), serving.writer, serving.lines)
                     .await
                     .map(|link| Successor { id, link })
                     .map_err(|error| {
@@ -179,9 +179,9 @@ impl Successor {
 }
 
 /// The protocol with a successor that starts.
-pub(crate) struct SuccessorHandshake {
-    pub(crate) writer: OwnedWriteHalf,
-    pub(crate) lines: Lines<BufReader<OwnedReadHalf>>,
+struct SuccessorHandshake {
+    writer: OwnedWriteHalf,
+    lines: Lines<BufReader<OwnedReadHalf>>,
 }
 
 impl SuccessorHandshake {
