@@ -28,11 +28,10 @@ use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
-use crate::retiring_upstreams::RetiringUpstreams;
+use crate::retiring_upstreams::{RETIRE_GRACE, RetiringUpstreams};
 use crate::session_lists::SessionViewCache;
 use crate::settings::{CatalogPorts, CatalogSettings};
 use crate::stale_list_signal::StaleListSignal;
-use crate::upstream_retirement::RETIRE_GRACE;
 use crate::view::{EMPTY_VIEW, View};
 use crate::view_updater::{self, UpdateRound};
 

@@ -7,7 +7,7 @@ use weir_core::names::UpstreamId;
 
 use crate::Catalog;
 use crate::closed_upstreams::{ClosedUpstream, ClosingMode};
-use crate::upstream_retirement::RETIRE_GRACE;
+use crate::retiring_upstreams::RETIRE_GRACE;
 
 impl Catalog {
     /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if

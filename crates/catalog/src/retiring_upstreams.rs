@@ -1,6 +1,7 @@
 //! The upstreams that a reload replaced or removed, while their calls and tasks end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -10,6 +11,9 @@ use weir_core::upstream::Upstream;
 
 use crate::catalog_source::CatalogSource;
 
+/// The time that calls in flight may run on when a reload or the shutdown takes their upstream
+/// away.
+pub(crate) const RETIRE_GRACE: Duration = Duration::from_secs(30);
 /// The most upstreams of one id that wait for their tasks: many reloads may follow each other. The
 /// oldest ends first.
 const MAX_RETIRING_OF_AN_ID: usize = 8;

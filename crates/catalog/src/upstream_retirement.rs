@@ -11,11 +11,7 @@ use weir_core::upstream::Upstream;
 
 use crate::Catalog;
 use crate::catalog_source::CatalogSource;
-use crate::retiring_upstreams::RetiringUpstream;
-
-/// The time that calls in flight may run on when a reload or the shutdown takes their upstream
-/// away.
-pub(crate) const RETIRE_GRACE: Duration = Duration::from_secs(30);
+use crate::retiring_upstreams::{RETIRE_GRACE, RetiringUpstream};
 
 impl Catalog {
     /// Retires an upstream that a reload took away. It serves its running calls, and the tasks that

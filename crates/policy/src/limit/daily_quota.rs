@@ -41,6 +41,12 @@ pub(super) struct QuotaCharge {
     pub(super) decides_alone: bool,
 }
 
+impl QuotaCharge {
+    fn refusal(&self, used: u64, wait: Duration) -> Failure {
+        refusal::quota(&self.budget.limit, self.most, used, self.cost, wait)
+    }
+}
+
 /// The counting of daily quotas.
 pub(super) struct DailyQuotas {
     clock: Arc<dyn Clock>,
@@ -79,7 +85,7 @@ impl DailyQuotas {
             if let Ok(CounterValue { value, .. }) = counted
                 && value.saturating_add(charge.cost) > charge.most
             {
-                return Err(refusal::quota(charge, value, rest));
+                return Err(charge.refusal(value, rest));
             }
         }
         Ok(())
@@ -111,7 +117,7 @@ impl DailyQuotas {
                         self.exhausted(day).keep(day, budget, value);
                     }
                     if !is_added {
-                        return Err(refusal::quota(charge, value, rest));
+                        return Err(charge.refusal(value, rest));
                     }
                     if *decides_alone {
                         refusal::count(name, "allowed");

@@ -9,7 +9,6 @@ use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::port::{Rate, RateUnit};
 use weir_core::telemetry::instruments;
 
-use crate::limit::daily_quota::QuotaCharge;
 use crate::limit::settings::DAY;
 
 /// The rate is exceeded; a retry after `wait` will pass.
@@ -38,9 +37,7 @@ pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration)
 }
 
 /// The rest of the daily quota is less than the call's cost; the next day begins in `wait`.
-pub(super) fn quota(charge: &QuotaCharge, used: u64, wait: Duration) -> Failure {
-    let QuotaCharge { most, cost, .. } = *charge;
-    let name = &charge.budget.limit;
+pub(super) fn quota(name: &Arc<str>, most: u64, used: u64, cost: u64, wait: Duration) -> Failure {
     count(name, "quota");
     let state = match most.saturating_sub(used) {
         0 => "is used up".to_owned(),
