@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run all checks that take minutes: tests, examples, the conformance suite
+    /// Run all checks that take minutes: tests and the conformance suite
     Test(test::TestOptions),
     /// Run the official conformance suite against the fixture, directly and through weir
     Conformance(conformance::ConformanceOptions),

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: the tests of the workspace with their environment,
-//! a smoke run of the benchmarks, and the conformance suite.
+//! `cargo xtask test`: the tests of the workspace with their environment, a smoke run of the benchmarks,
+//! and the conformance suite.
 
 use std::{
     env,
