@@ -321,8 +321,9 @@ impl IntrospectionState {
         }
         let mut response =
             strict_json::parse_object(&fetched.body).ok_or(IntrospectionFailure::NoObject)?;
-        // Issuers write a member without a value as null.
-        response.retain(|_, value| !value.is_null());
+        // Issuers write an optional member without a value as null. The others are kept: a null end
+        // is not the end of a token that has none.
+        response.retain(|name, value| name != "iss" || !value.is_null());
         // Only the exact value: `"true"` or 1 is not active.
         match response.get("active") {
             Some(Value::Bool(true)) => Ok(Some(response)),

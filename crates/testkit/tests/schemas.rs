@@ -40,7 +40,8 @@ fn tiny_schemas(folder: &Path) -> ProtocolSchemas {
 
 #[test]
 fn messages_are_held_against_the_definition_of_their_method() {
-    let schemas = tiny_schemas(TestFolder::new("schemas").path());
+    let folder = TestFolder::new("schemas");
+    let schemas = tiny_schemas(folder.path());
     for revision in Revision::ALL {
         let check =
             |message: Value| schemas.check(revision, MessageSender::Server, "tools/list", &message);

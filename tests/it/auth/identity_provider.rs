@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use serde_json::json;
+use weir_testkit::identity_provider::now;
 use weir_testkit::{IdentityProvider, IdpMisbehaviour, TokenSigner};
 
 use super::{WeirWithIdp, get};
@@ -13,7 +14,11 @@ use crate::harness::wait_until_async;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
     let stage = WeirWithIdp::start().await;
-    let old = stage.token();
+    let url = stage.weir.url("/mcp");
+    let mut claims = stage.idp.claims("ada", &url);
+    // Issued before the keys were fetched.
+    claims["iat"] = json!(now() - 60);
+    let old = stage.idp.signer().token(&claims);
     assert_eq!(stage.status(&old).await, 200);
     stage.idp.rotate_key(TokenSigner::eddsa("key-2"));
     assert_eq!(stage.status(&stage.token()).await, 200);
@@ -26,7 +31,8 @@ async fn a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
 async fn unknown_keys_cause_one_fetch() {
     let stage = WeirWithIdp::start().await;
     let forged = TokenSigner::es256("x");
-    let claims = stage.idp.claims("eve", &stage.weir.url("/mcp"));
+    let mut claims = stage.idp.claims("eve", &stage.weir.url("/mcp"));
+    claims["iat"] = json!(now() - 60);
     let begun = Instant::now();
     for number in 0..300 {
         let token = forged.token_with(
@@ -35,6 +41,11 @@ async fn unknown_keys_cause_one_fetch() {
         );
         assert_eq!(stage.status(&token).await, 401);
     }
+    // The key of a token that was issued since then may be new.
+    claims["iat"] = json!(now() + 5);
+    let header = json!({ "alg": "ES256", "kid": "new" });
+    let unknown = forged.token_with(&header, &claims);
+    assert_eq!(stage.status(&unknown).await, 503);
     // One at the start, and one for each thirty seconds that have passed.
     let most = 2 + usize::try_from(begun.elapsed().as_secs()).unwrap() / 30;
     assert!(

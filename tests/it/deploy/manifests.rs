@@ -397,7 +397,7 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     );
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
-    assert_eq!(all.len(), 7, "five ways of the chart, two overlays");
+    assert_eq!(all.len(), 8, "six ways of the chart, two overlays");
     for name in REPLICAS {
         replicas_reach_each_other(&RenderedManifests {
             name,

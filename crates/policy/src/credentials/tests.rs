@@ -325,10 +325,7 @@ async fn introspected_tokens_of_another_kind_are_refused() {
             true,
         ),
         (json!({ "token_type": null, "typ": ["at"] }), true),
-        (
-            json!({ "iss": null, "exp": null, "nbf": null, "nonce": null, "token_use": null }),
-            true,
-        ),
+        (json!({ "iss": null }), true),
         (json!({ "typ": "Bearer", "nonce": "n" }), true),
         (json!({ "token_type": "refresh_token" }), false),
         (
