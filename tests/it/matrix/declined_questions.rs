@@ -198,7 +198,7 @@ pub async fn cancelled_call_withdraws_its_question(world: &QuestionPairing) -> F
         return FeatureSupport::NotInRevision;
     }
     let client = world.able("/shop").await;
-    let mut call = client.start_call("elicit", json!({}), None).await;
+    let mut call = client.start_call("given_up", json!({}), None).await;
     let asked = call.next().await.unwrap();
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
     let rest = client.cancel(call).await.unwrap().read_rest().await;

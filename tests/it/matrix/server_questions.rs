@@ -169,6 +169,7 @@ async fn mock_server(builder: MockServerBuilder, revision: Revision) -> MockServ
         .tool("beside", beside)
         .tool("hasty", hasty)
         .with(tool("declined", &[("elicitation/create", form())]))
+        .with(tool("given_up", &[("elicitation/create", form())]))
         .with(tool("unsampled", &[("sampling/createMessage", prompt())]))
         .with_library()
         .with(tool("elicit", &[("elicitation/create", form())]))
