@@ -301,28 +301,6 @@ pub fn response(
     }
 }
 
-/// Checks that each of a client's `inputResponses` has the shape of an answer to some question. The
-/// questions of a modern server are known to that server alone.
-///
-/// # Errors
-/// `InvalidParams`, with the key of the bad answer.
-pub fn check_input_responses(answers: &[u8]) -> Result<(), Failure> {
-    let is_bad = |value: &[u8]| {
-        let questions = [
-            Method::ElicitationCreate,
-            Method::SamplingCreateMessage,
-            Method::RootsList,
-        ];
-        !questions
-            .iter()
-            .any(|method| is_answer_shape(*method, value))
-    };
-    match scan::members(answers).find(|answer| is_bad(&answers[answer.value.clone()])) {
-        Some(bad) => Err(bad_answer_failure(&bad.key.decode())),
-        None => Ok(()),
-    }
-}
-
 /// Makes the failure of a client's answer that does not have the shape of its question's result.
 pub(crate) fn bad_answer_failure(key: &str) -> Failure {
     Failure::invalid_params(format!(

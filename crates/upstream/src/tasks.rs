@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use weir_core::reply::{Payload, Reply, ReplyEnd};
 use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
-use weir_era::server_questions;
 use weir_era::tasks::{self, TaskStatus};
 use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::own_requests;
@@ -212,7 +211,6 @@ impl UpstreamTaskRequest {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
-        server_questions::check_input_responses(&answers)?;
         let has_extension = || self.dialect().map(RevisionDialect::has_task_extension);
         if has_extension() == Some(true) {
             return self.request(Method::TasksUpdate).await;

@@ -225,16 +225,3 @@ proptest! {
         prop_assert_eq!(of(text), of(serde_json::to_string_pretty(&one).unwrap()));
     }
 }
-
-#[test]
-fn answers_of_calls_that_are_not_parked_are_checked() {
-    let answers = br#"{"own":{"action":"maybe"}}"#;
-    let read = |resume: Option<CallResumption>| {
-        UrlVisits::default().read_answers(Some(answers), resume.as_ref())
-    };
-    for resume in [None, Some(CallResumption::Upstream("s".to_owned()))] {
-        assert!(read(resume).is_err());
-    }
-    let parked = CallResumption::Parked(ParkedId([0; 16]));
-    assert!(read(Some(parked)).is_ok(), "its questions are known");
-}

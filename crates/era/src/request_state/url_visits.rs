@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, BytesMut};
 use sha2::{Digest as _, Sha256};
-use weir_core::{CallResumption, Failure};
+use weir_core::Failure;
 use weir_wire::answer_shape::is_answer_shape;
 use weir_wire::method::Method;
 use weir_wire::scan;
@@ -72,17 +72,12 @@ pub struct UrlVisits {
 
 impl UrlVisits {
     /// Reads the answers of a client, by the keys of the questions. Others go to the server that
-    /// asked, and are checked here too, except for those to a parked call, whose questions weir
-    /// knows.
+    /// asked: it alone knows the keys, and ignores unknown ones.
     ///
     /// # Errors
     ///
-    /// `InvalidParams`: an answer does not have the shape of its question's result.
-    pub fn read_answers(
-        self,
-        answers: Option<&[u8]>,
-        resume: Option<&CallResumption>,
-    ) -> Result<VisitAnswers, Failure> {
+    /// `InvalidParams`: an answer does not have the shape of an elicitation's result.
+    pub fn read_answers(self, answers: Option<&[u8]>) -> Result<VisitAnswers, Failure> {
         let Self {
             mut accepted,
             asked,
@@ -100,9 +95,6 @@ impl UrlVisits {
             } else {
                 is_declined = true;
             }
-        }
-        if !matches!(resume, Some(CallResumption::Parked(_))) {
-            server_questions::check_input_responses(answers.unwrap_or_default())?;
         }
         Ok(match is_declined {
             true => VisitAnswers::Declined,

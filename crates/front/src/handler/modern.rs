@@ -290,7 +290,7 @@ fn make_call(
         ..canonical_call(context, method, lifted)
     });
     let shared = context.shared();
-    let (running, accepted) = match visits.read_answers(answers.as_deref(), call.resume.as_ref()) {
+    let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
             let (router, sent) = (shared.router.clone(), sender.for_payload(call.clone()));
             let repeats = is_after_visits
