@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use weir_core::names::UpstreamId;
-use weir_core::port::Backoff;
+use weir_core::port::doubled;
 use weir_core::{Failure, FailureKind};
 
 use crate::event_form::RefusalForm;
@@ -19,7 +19,8 @@ use crate::singleton_lease::SingletonLease;
 /// The time beyond that of a lease in which a request waits for a replica that runs the upstream: a
 /// killed one is replaced after its lease.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
-/// The pauses before the next attempt at the same holder, at first and at most.
+/// The pauses before the next attempt at the same holder, at first and at most. They are not random:
+/// each attempt reads what this replica knows, and goes to another one only if that changed.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
@@ -44,7 +45,7 @@ pub(crate) enum OwnerRoute {
 /// The search for the replica that runs the upstream, of one request.
 pub(crate) struct OwnerSearch {
     deadline: Instant,
-    pauses: Backoff,
+    attempts: u32,
     /// The version of the view that the last attempt was made by.
     seen: Option<u64>,
     /// The reason that the last attempt did not run, for operators.
@@ -84,7 +85,7 @@ impl OwnerAccess {
     pub(crate) fn search(&self, left: Duration) -> OwnerSearch {
         OwnerSearch {
             deadline: Instant::now() + left.min(self.max_wait()),
-            pauses: Backoff::new(FIRST_PAUSE, MAX_PAUSE),
+            attempts: 0,
             seen: None,
             last: None,
             waits_for_store: false,
@@ -137,7 +138,8 @@ impl OwnerAccess {
             if left.is_zero() || ends_at_once {
                 return Err(self.no_owner(search, view.error.as_deref()));
             }
-            let pause = search.pauses.next(&**self.lease.random());
+            let pause = doubled(FIRST_PAUSE, search.attempts, MAX_PAUSE);
+            search.attempts = search.attempts.saturating_add(1);
             sleep(pause.min(left)).await;
             self.lease.refresh(view.version, left).await;
         }
