@@ -12,8 +12,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-pub use weir_wire::answer_shape::is_answer_shape;
-
 pub use crate::call::ParkedId;
 pub use crate::open_questions::{KeyedQuestion, OpenQuestions};
 

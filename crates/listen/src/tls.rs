@@ -272,15 +272,19 @@ mod tests {
             .unwrap();
     }
 
+    fn files_in(folder: &TestFolder) -> ListenerTlsFiles {
+        ListenerTlsFiles {
+            cert: folder.file("cert.pem"),
+            key: folder.file("key.pem"),
+            clients: None,
+        }
+    }
+
     /// A read from a pipe would hang.
     #[test]
     fn pipe_in_the_place_of_a_file_is_refused_without_a_wait() {
         let folder = TestFolder::new("tls-pipe");
-        let files = ListenerTlsFiles {
-            cert: folder.file("cert.pem"),
-            key: folder.file("key.pem"),
-            clients: None,
-        };
+        let files = files_in(&folder);
         let first = write(&files, 0);
         let certificates = ListenerCertificates::read(&files).unwrap();
         for file in [&files.key, &files.cert] {
@@ -300,11 +304,7 @@ mod tests {
     #[test]
     fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
         let folder = TestFolder::new("tls");
-        let files = ListenerTlsFiles {
-            cert: folder.file("cert.pem"),
-            key: folder.file("key.pem"),
-            clients: None,
-        };
+        let files = files_in(&folder);
         let first = write(&files, 0);
         let certificates = ListenerCertificates::read(&files).unwrap();
         assert_eq!(shown(&certificates), first);

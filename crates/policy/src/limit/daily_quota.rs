@@ -41,6 +41,15 @@ pub(super) struct QuotaCharge {
     pub(super) decides_alone: bool,
 }
 
+/// A day of UTC, as it was when a call came.
+#[derive(Clone, Copy)]
+struct QuotaDay {
+    /// The number of days since 1970.
+    number: u64,
+    /// The time left of it.
+    rest: Duration,
+}
+
 impl QuotaCharge {
     fn refusal(&self, used: u64, wait: Duration) -> Failure {
         refusal::quota(&self.budget.limit, self.most, used, self.cost, wait)
@@ -79,13 +88,13 @@ impl DailyQuotas {
         due: &[QuotaCharge],
         uncounted: UncountedQuota,
     ) -> Result<(), Failure> {
-        let (day, rest) = self.today();
+        let today = self.today();
         for charge in due {
-            let counted = self.add(charge, 0, day, uncounted).await;
+            let counted = self.add(charge, 0, today, uncounted).await;
             if let Ok(CounterValue { value, .. }) = counted
                 && value.saturating_add(charge.cost) > charge.most
             {
-                return Err(charge.refusal(value, rest));
+                return Err(charge.refusal(value, today.rest));
             }
         }
         Ok(())
@@ -102,7 +111,7 @@ impl DailyQuotas {
     ) -> Result<(), Failure> {
         self.check(due.get(1..).unwrap_or_default(), uncounted)
             .await?;
-        let (day, rest) = self.today();
+        let today = self.today();
         for charge in due {
             let QuotaCharge {
                 budget,
@@ -111,13 +120,14 @@ impl DailyQuotas {
                 decides_alone,
             } = charge;
             let name = &budget.limit;
-            match self.add(charge, *cost, day, uncounted).await {
+            match self.add(charge, *cost, today, uncounted).await {
                 Ok(CounterValue { value, is_added }) => {
                     if value >= *most {
-                        self.exhausted(day).keep(day, budget, value);
+                        let number = today.number;
+                        self.exhausted(number).keep(number, budget, value);
                     }
                     if !is_added {
-                        return Err(charge.refusal(value, rest));
+                        return Err(charge.refusal(value, today.rest));
                     }
                     if *decides_alone {
                         refusal::count(name, "allowed");
@@ -140,7 +150,7 @@ impl DailyQuotas {
     /// The budgets that today's calls to this process found exhausted, with their used part, and
     /// the time until all are full again.
     pub(super) fn exhausted_today(&self) -> (Vec<(QuotaBudget, u64)>, Duration) {
-        let (day, rest) = self.today();
+        let QuotaDay { number: day, rest } = self.today();
         let exhausted = self.exhausted(day);
         let budgets = exhausted.used.iter();
         let found = budgets.map(|(budget, &used)| (budget.clone(), used));
@@ -162,8 +172,8 @@ impl DailyQuotas {
 
     /// The used part of today's quota; `None` if it cannot be counted. Charges no cost.
     pub(super) async fn used(&self, charge: &QuotaCharge) -> Option<u64> {
-        let (day, _) = self.today();
-        let counted = self.add(charge, 0, day, UncountedQuota::Allowed).await;
+        let added = self.add(charge, 0, self.today(), UncountedQuota::Allowed);
+        let counted = added.await;
         counted.ok().map(|counted| counted.value)
     }
 
@@ -172,7 +182,7 @@ impl DailyQuotas {
         &self,
         charge: &QuotaCharge,
         amount: u64,
-        day: u64,
+        today: QuotaDay,
         uncounted: UncountedQuota,
     ) -> Result<CounterValue, StoreError> {
         let QuotaCharge { budget, most, .. } = charge;
@@ -181,23 +191,26 @@ impl DailyQuotas {
             UncountedQuota::Refused => OutageCounting::Fails,
         };
         let addition = CounterAddition {
-            name: &counter(day, &budget.owner, &budget.limit),
+            name: &counter(today.number, &budget.owner, &budget.limit),
             amount,
             most: *most,
-            ttl: self.today().1,
+            ttl: today.rest,
         };
         self.counters.add(addition, in_outage).await
     }
 
-    /// The number of today's day of UTC, and the time left of it.
-    fn today(&self) -> (u64, Duration) {
+    /// Today's day of UTC.
+    fn today(&self) -> QuotaDay {
         let now = self
             .clock
             .wall()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let day = now.as_secs() / DAY.as_secs();
-        (day, DAY - (now - DAY * u32::try_from(day).unwrap_or(0)))
+        let number = now.as_secs() / DAY.as_secs();
+        QuotaDay {
+            number,
+            rest: DAY - (now - DAY * u32::try_from(number).unwrap_or(0)),
+        }
     }
 }
 
